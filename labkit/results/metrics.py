@@ -10,11 +10,19 @@ from labkit.results import roofline
 from labkit.results.from_result import value_of
 from labkit.results.from_telemetry import of_pass, why_not
 from labkit.results.study_records import StudyRecords
+from labkit.trial import Trial
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
 PEAKS = ("memory_bytes", "framework_peak_bytes")  # properties of a configuration, which repeat from pass to pass
 PEAK_REPEATS = 1.02
+_OF_BUSY_TIME = ("device_images_per_s", "host_share")
+NO_BURSTS = "no bursts: only short passes of eager loops under PyTorch on a GPU have them"
+_WHY = {
+    "launches_per_s": "only the launch_rate workload counts launches",
+    "launch_rate_beside": NO_BURSTS,
+    "launch_roof_flop_per_s": "it needs an eager loop on one GPU, a count of its kernels, and the pass's launch rate",
+}
 
 
 def metric_of(results: StudyRecords, record: Record, metric: str) -> float | None:
@@ -39,16 +47,27 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
         )
     if metric in PEAKS and not _repeats(results, record, metric):
         return "withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations"
+    if metric in _WHY:
+        return _WHY[metric]
     trial = record.as_trial
+    if record.short and _in_full_passes(results, trial, metric):
+        return "a short run only times: it has no sensors, trace, queries or ceilings of its own"
     if metric == "roofline_fraction" and roofline.measured(results, trial, record.pass_number).flop_per_s is None:
         return f"no ceiling of {trial.precision.upper()} was measured in this pass"
+    if metric in _OF_BUSY_TIME:
+        on_gpu = record.trial["device"] == "cuda"
+        return why_missing(results, record, "busy_step_s") if on_gpu else "a CPU is device and host in one"
     return why_not(results, metric, record.trial["device"], trial=trial)
 
 
+def _in_full_passes(results: StudyRecords, trial: Trial, metric: str) -> bool:
+    return any(metric_of(results, other, metric) is not None for other in results.ok(trial) if not other.short)
+
+
 def _own(results: StudyRecords, record: Record, metric: str) -> float | None:
-    """Return a metric that the record holds, or that its telemetry gives."""
+    """Return a metric that the record holds, or that its telemetry gives: a short pass is too short for sensors."""
     value = value_of(record, metric)
-    return value if value is not None else of_pass(results, record, metric)
+    return value if value is not None or record.short else of_pass(results, record, metric)
 
 
 def _repeats(results: StudyRecords, record: Record, metric: str) -> bool:
@@ -61,7 +80,7 @@ def _repeats(results: StudyRecords, record: Record, metric: str) -> bool:
 
 
 def _power_fraction(results: StudyRecords, record: Record) -> float | None:
-    power_w, limit = of_pass(results, record, "power_w"), results.profile.device.board_power_w
+    power_w, limit = _own(results, record, "power_w"), results.profile.device.board_power_w
     if power_w is None or limit is None or record.trial["device"] != results.profile.device.kind:
         return None
     return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
@@ -72,6 +91,22 @@ def _images_per_s_per_device(_: StudyRecords, record: Record) -> float | None:
     return None if rate is None else rate / record.devices_used
 
 
+def _device_images_per_s(_: StudyRecords, record: Record) -> float | None:
+    """Return the images/s of a GPU that never waits for its host. Machines with equal GPUs agree on it."""
+    busy_s, images = _busy_step_s(record), record.blocks.images_per_step if record.blocks else None
+    return images / busy_s if busy_s and images else None
+
+
+def _host_share(_: StudyRecords, record: Record) -> float | None:
+    """Return the share of a step in which no kernel ran; 0 where concurrent kernels fill more than the step's time."""
+    busy_s = _busy_step_s(record)
+    return max(0.0, 1 - busy_s / record.blocks.step_s) if busy_s and record.blocks else None
+
+
+def _busy_step_s(record: Record) -> float | None:
+    return value_of(record, "busy_step_s") if record.trial["device"] == "cuda" else None
+
+
 def _late_over_early(_: StudyRecords, record: Record) -> float | None:
     """Return images/s of the second half of the timed blocks over the first half; an odd middle block is left out."""
     times = record.blocks.host_s if record.blocks else []
@@ -80,9 +115,12 @@ def _late_over_early(_: StudyRecords, record: Record) -> float | None:
 
 
 def _between_blocks_share(_: StudyRecords, record: Record) -> float | None:
-    """Return the share of the timed part that lies between blocks, in no block's time: losses and progress are read."""
+    """Return the share of the timed part that lies between blocks, in no block's time: losses and progress are read.
+
+    None for a record with bursts between its blocks.
+    """
     blocks = record.blocks
-    if blocks is None or len(blocks.at_s) < 2:
+    if blocks is None or len(blocks.at_s) < 2 or blocks.launches_per_s:
         return None
     span_s = blocks.at_s[-1] + blocks.host_s[-1] - blocks.at_s[0]
     return max(0.0, 1 - blocks.timed_s / span_s)
@@ -136,11 +174,14 @@ def _host_copy_share(results: StudyRecords, record: Record) -> float | None:
 _DERIVED: dict[str, Callable[[StudyRecords, Record], float | None]] = {
     "images_per_s_per_device": _images_per_s_per_device,
     "power_fraction": _power_fraction,
+    "device_images_per_s": _device_images_per_s,
+    "host_share": _host_share,
     "host_copy_share": _host_copy_share,
     "between_blocks_share": _between_blocks_share,
     "late_over_early": _late_over_early,
     "training_90_epochs_s": _training_90_epochs_s,
     "roofline_fraction": _roofline_fraction,
+    "launch_roof_flop_per_s": roofline.launch_roof_flop_per_s,
     "cost_per_million_images": _cost_per_million_images,
     "fp32_utilisation": _fp32_utilisation,
 }

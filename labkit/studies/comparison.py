@@ -10,7 +10,7 @@ from labkit.hardware.profile import Profile, load_profile
 from labkit.results.estimates import IDENTITY
 from labkit.studies import published
 
-EAGER, GRAPH = "eager loop", "CUDA graph"
+EAGER, GRAPH, DEVICE_TIME = "eager loop", "CUDA graph", "eager loop, device time"
 # Columns that two compared devices have equal. The content of the images may differ: no time depends on it.
 ALIKE = [name for name in IDENTITY if name not in ("profile", "host", "data_checksum")]
 CONFIGURATION = ["profile", *ALIKE]
@@ -81,6 +81,11 @@ def fastest(alike: pd.DataFrame) -> pd.DataFrame:
     means = alike.groupby([*ALIKE, "profile"], dropna=False)["images_per_s"].mean().dropna().reset_index()
     best = means.sort_values("images_per_s").drop_duplicates(keys, keep="last")
     return titled(alike.merge(best[ALIKE], on=ALIKE))
+
+
+def by_device_time(ratios: pd.DataFrame) -> pd.DataFrame:
+    """Return the ratios of eager loops with the mode `DEVICE_TIME`. They are of the time in which kernels ran alone."""
+    return ratios[ratios["mode"] == EAGER].assign(mode=DEVICE_TIME)
 
 
 def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -66,9 +67,60 @@ def test_measured_peaks_are_listed_with_the_vendors_nominal_peaks(frames: dict[s
 def test_configurations_that_several_machines_ran_are_compared(frames: dict[str, pd.DataFrame]) -> None:
     trained = frames["h200"].query("workload == 'train'")
     same = machines.same_configurations(trained, "h200")
-    assert set(same["machine"]) == {machines.HERE, machines.ELSEWHERE}
-    assert set(same.loc[same["machine"] == machines.HERE, "host"]) == set(trained["host"])
+    assert set(same["whose"]) == {machines.HERE, machines.ELSEWHERE}
+    assert set(same.loc[same["whose"] == machines.HERE, "host"]) == set(trained["host"])
     rates = pd.DataFrame({"model": ["a", "a", "a", "b"], "host": [1, 1, 2, 1], "images_per_s": [1.0, 3.0, 8.0, 5.0]})
     assert machines.spread(rates, "images_per_s", ["model"]).to_dict("records") == [
         {"model": "a", "value": 4.0, "machines": 2}
     ]
+
+
+def on_hosts(number: int, **changed: object) -> pd.DataFrame:
+    """Return the runs of two configurations on some equal machines; `changed` replaces columns of the last one."""
+    rows = [
+        {"mode": mode, "host": f"host{place}", "profile": "p", "study": "s", "pass_number": run, "status": "ok"}
+        | {"started_at": f"2026-01-0{place}T00:00:00", "machine": "equal", "protocol": 3, "scale": "quick"}
+        | {"images_per_s": rate * place * (1 + run / 100)}
+        | (changed if place == number else {})
+        for mode, rate in (("baseline", 100.0), ("CUDA graph", 1000.0))
+        for place in range(1, number + 1)
+        for run in (1, 2, 3)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_table_of_machines_ends_with_the_mean_over_three_equal_ones() -> None:
+    shown = machines.hosts_table(on_hosts(3), "images_per_s", by=["mode"])
+    assert list(shown.frame["machine"]) == ["host1", "host2", "host3", "3 equal machines"]
+    assert list(shown.frame["measured"])[1:] == ["2026-01-02", "2026-01-03", "2026-01-03"]
+    assert set(shown.frame["protocol"]) == {"3"}
+    assert shown.data["baseline"].iloc[-1] == pytest.approx(102 * 6 ** (1 / 3), rel=1e-3)
+    assert shown.data["baseline low"].iloc[-1] < 102 < shown.data["baseline low"].iloc[1]
+    assert "interval over machines]" in shown.caption
+
+
+@pytest.mark.parametrize(
+    ("frame", "rows", "reason"),
+    [
+        (on_hosts(1), 1, "Records of one machine"),
+        (on_hosts(2), 2, "needs 3 machines that are equal .*; here 2 are"),
+        (on_hosts(2, machine="other"), 2, "needs 3 machines .*; here no two are"),
+        (on_hosts(3, protocol=2), 3, "needs 3 machines .*; here 2 are"),
+        (on_hosts(3)[:0], 0, "runs]$"),
+    ],
+)
+def test_a_table_of_too_few_equal_machines_gives_the_reason(frame: pd.DataFrame, rows: int, reason: str) -> None:
+    shown = machines.hosts_table(frame, "images_per_s", by=["mode"])
+    assert len(shown.frame) == rows
+    assert re.search(reason, shown.caption)
+
+
+def test_a_step_is_split_into_the_devices_part_and_the_hosts() -> None:
+    frame = pd.DataFrame({"pass_number": [1, 2, 3], "step_s": [0.03, 0.02, 0.01], "busy_step_s": [0.01, None, 0.011]})
+    parts = training.device_and_host(frame).set_index(["pass_number", "part"])["step_s"]
+    assert parts.to_dict() == {
+        (1, training.DEVICE_PART): 0.01,
+        (3, training.DEVICE_PART): 0.01,
+        (1, training.HOST_PART): pytest.approx(0.02),
+        (3, training.HOST_PART): 0.0,
+    }
