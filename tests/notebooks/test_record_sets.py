@@ -1,4 +1,7 @@
-"""Tests that every notebook runs on no records, a single pass, failures only and a CPU, and shows no empty value."""
+"""Tests that every notebook runs on any set of records, and shows no empty value.
+
+The sets: none, a single pass, failures only, a CPU, and an old GPU without GPM, energy counter and CUPTI.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from labkit.places import ROOT
 from labkit.records import Record
 from labkit.records.selection import host_to_show
 from labkit.records.store import Store
+from labkit.records.traced import Untraced
 from labkit.registry import COMPARISON, STUDIES
 from tests.committed import committed_reports
 
@@ -27,7 +31,12 @@ EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with
 
 def of_first_pass(records: list[Record]) -> list[Record]:
     first = [record for record in records if record.pass_number == 1]
-    return [record.model_copy(update={"planned": record.planned.model_copy(update={"passes": 1})}) for record in first]
+    return [
+        record.model_copy(
+            update={"planned": record.planned.model_copy(update={"passes": dict.fromkeys(record.planned.passes, 1)})}
+        )
+        for record in first
+    ]
 
 
 def as_failures(records: list[Record]) -> list[Record]:
@@ -35,11 +44,50 @@ def as_failures(records: list[Record]) -> list[Record]:
     return [record.model_copy(update=failure) for record in records]
 
 
+OLD_SENSORS = ("power_w", "power_smi_w", "utilisation", "memory_utilisation", "memory_bytes", "sm_clock_hz")
+NO_COUNTERS = {"*": "no GPM: the GPU is older than Hopper", "energy_j": "the driver says: Not Supported"}
+NO_PROFILER = "the profiler saw no kernels: CUPTI does not know this GPU"
+
+
+def of_old_gpu(records: list[Record]) -> list[Record]:
+    """Return the records as a GPU of 2013 would give them: no GPM, no energy counter, no trace."""
+    return [record.model_copy(update=_as_old(record)) for record in records]
+
+
+def _as_old(record: Record) -> dict[str, Any]:
+    facts = {name: value for name, value in record.facts.items() if name not in ("busy_step_s", "kernels_per_step")}
+    update: dict[str, Any] = {"facts": {**facts, "untraced": NO_PROFILER}}
+    if record.blocks and record.blocks.trace:
+        update["result"] = record.blocks.model_copy(update={"trace": Untraced(reason=NO_PROFILER)})
+    if seen := record.telemetry:
+        windows = {
+            name: window.model_copy(update={"sources": _old(window.sources)}) for name, window in seen.windows.items()
+        }
+        missing = {**seen.missing, "gpu0": NO_COUNTERS}
+        lacking = {
+            "windows": windows,
+            "missing": missing,
+            "energy": [],
+            "energy_method": {},
+            "polled": _old(seen.polled),
+        }
+        update["telemetry"] = seen.model_copy(update=lacking)
+    return update
+
+
+def _old(sources: dict[str, Any]) -> dict[str, Any]:
+    return {
+        source: {name: value for name, value in metrics.items() if source[:3] != "gpu" or name in OLD_SENSORS}
+        for source, metrics in sources.items()
+    }
+
+
 RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
     "none": ("h200", lambda _: []),
     "one pass": ("h200", of_first_pass),
     "all failed": ("h200", as_failures),
     "CPU only": ("cpu", lambda records: records),
+    "old GPU": ("h200", of_old_gpu),
 }
 
 
