@@ -34,8 +34,8 @@ from labkit.results import Results, is_report, records_of_host, reports_folder, 
 from labkit.results.columns import WHAT_RAN
 from labkit.results.study_records import StudyRecords
 from labkit.run import measure, nodes_here
-from labkit.run.missing import keys_of, what_is_missing
-from labkit.run.plan import passes_of
+from labkit.run.missing import what_is_missing
+from labkit.run.plan import passes_by_key
 from labkit.run.progress import duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
@@ -230,8 +230,8 @@ class OpenStudy:
         shown = batches.reset_index().rename(columns=heading)
         for name in keys:
             shown[heading(name)] = [label(name, value) for value in shown[heading(name)]]
-        passes = sorted({passes_of(trial, self.profile.passes(self.scale)) for trial in trials})
-        runs = " or ".join(dict.fromkeys(str(number) for number in passes))
+        passes = sorted(set(passes_by_key(trials, self.profile, self.scale).values()))
+        runs = " or ".join(map(str, passes))
         counts = f"{_number_of(len(frame), 'configuration')}, {runs} run{'s' * (passes[-1] > 1)}"
         counts += " each" * (len(frame) > 1)
         return Table(shown, shown, f"{counts}. {caption}", len(keys))
@@ -281,8 +281,8 @@ class OpenStudy:
         """Return this host's records of the trials; None without any. A report shows a larger complete scale first."""
         if self.host.id not in self.store.hosts(self.study.id):
             return None
-        passes = {trial: passes_of(trial, self.profile.passes(self.scale)) for trial in trials}
-        asked, scale = (self.scale, keys_of(passes)), None if is_report() else self.scale
+        passes = passes_by_key(trials, self.profile, self.scale)
+        asked, scale = (self.scale, passes), None if is_report() else self.scale
         return records_of_host(
             self.profile, self.study, store=self.store, host_id=self.host.id, asked=asked, scale=scale
         )

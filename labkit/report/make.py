@@ -60,11 +60,10 @@ class Request:
 
     def command(self, verb: str) -> str:
         """Return the command that repeats the request."""
-        # Without FORCE: the repeated command must continue, not start over.
+        # Without FORCE and TIME: the repeated command must not start over, and measures what is left.
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
         given += [("WEIGHTS", self.weights), ("REUTERS", self.reuters)]
         given.append(("KEEP_TRACES", "1" if self.keep_traces else ""))
-        # Without TIME, too: the repeated command measures what is left.
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
 

@@ -14,7 +14,7 @@ from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
 from labkit.run.missing import Missing, what_is_missing
-from labkit.run.plan import passes_of
+from labkit.run.plan import passes_by_key
 from labkit.run.progress import duration
 from labkit.trial import Trial
 
@@ -91,6 +91,6 @@ def plan_studies(
         trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
         missing = what_is_missing(trials, study, scale, profile, host, store, anew=force, earlier=frozenset(earlier))
         earlier |= {trial.key for trial in trials}
-        pairs = sum(passes_of(trial, profile.passes(scale)) for trial in trials)
+        pairs = sum(passes_by_key(trials, profile, scale).values())
         plans.append(StudyPlan(study, trials, pairs, missing))
     return plans

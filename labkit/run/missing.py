@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile
+from labkit.records import Record
 from labkit.records.selection import done
 from labkit.records.shared import read_together
 from labkit.records.store import Store
-from labkit.run.plan import estimate_s, lacked, pass_at, passes_of
+from labkit.run.plan import estimate_s, lacked, pass_at, passes_by_key
 from labkit.trial import Trial
 
 
@@ -37,19 +38,19 @@ def what_is_missing(
     With `anew`, count the study's own records as missing. `earlier` are the keys that earlier studies of a report
     measure.
     """
-    passes = {trial: passes_of(trial, profile.passes(scale)) for trial in trials}
-    records = read_together(store, study, host.id, scale=scale, planned=keys_of(passes)).records
+    passes = passes_by_key(trials, profile, scale)
+    records = read_together(store, study, host.id, scale=scale, planned=passes).records
     records = [record for record in records if not (anew and record.study == study)]
-    finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
+    finished = finished_pairs(records, scale, host)
     own = [trial for trial in trials if trial.key not in earlier]
     missing = {}
     for number in range(1, max(passes.values(), default=0) + 1):
-        of_pass = [trial for trial in own if number <= passes[trial] and (trial.key, number) not in finished]
+        of_pass = [trial for trial in own if number <= passes[trial.key] and (trial.key, number) not in finished]
         seconds = estimate_s(of_pass, pass_at(profile, study, scale, number), records, scale)
         missing[number] = Missing(len(of_pass), seconds)
     return missing
 
 
-def keys_of(passes: Mapping[Trial, int]) -> dict[str, int]:
-    """Return the number of passes by the key of a trial."""
-    return {trial.key: number for trial, number in passes.items()}
+def finished_pairs(records: Iterable[Record], scale: str, host: Host) -> set[tuple[str, int]]:
+    """Return the (key, pass) pairs that this host measured, or tried in vain and lacks the same thing still."""
+    return done(records, scale=scale, versions=host.framework_versions(), again=lacked)

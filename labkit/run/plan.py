@@ -52,6 +52,11 @@ def passes_of(trial: Trial, full: int) -> int:
     return 2 * full if trial.is_host_bound and full > 1 else full
 
 
+def passes_by_key(trials: Iterable[Trial], profile: Profile, scale: str) -> dict[str, int]:
+    """Return the number of passes of each trial at a scale, by the trial's key."""
+    return {trial.key: passes_of(trial, profile.passes(scale)) for trial in trials}
+
+
 def pass_at(profile: Profile, study: str, scale: str, number: int) -> Pass:
     """Return the settings of a study's pass at a scale. Passes beyond the profile's number are short."""
     timing, short = profile.timing_at(scale), number > profile.passes(scale)

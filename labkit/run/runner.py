@@ -19,19 +19,18 @@ from labkit.hardware.host import Host, write_host
 from labkit.hardware.profile import Profile
 from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
 from labkit.records.observed import Telemetry
-from labkit.records.selection import done
 from labkit.records.shared import read_together
 from labkit.records.store import Store
 from labkit.run.lock import only_measurement
+from labkit.run.missing import finished_pairs
 from labkit.run.nodes import Nodes, nodes_here
 from labkit.run.plan import (
     by_framework,
     estimate_s,
     expected_s,
-    lacked,
     order_of_pass,
     pass_at,
-    passes_of,
+    passes_by_key,
     timed_s,
     together_s,
 )
@@ -71,23 +70,19 @@ def measure(
 
     A configuration that another study measured on this host is not measured again. `rounds` are the numbers of the
     passes to measure, by default all. Trials may run over `nodes`, by default those of this process's Slurm job.
-    `extra` trials change no page. Raise
-    LabkitError for a trial listed twice and for a worker process that does not start; UserError if another measurement
-    runs on this machine.
+    `extra` trials change no page. Raise LabkitError for a trial listed twice and for a worker process that does not
+    start; UserError if another measurement runs on this machine.
     """
-    full = profile.passes(scale)
-    passes = {trial: passes_of(trial, full) for trial in trials}
-    by_key = {trial.key: number for trial, number in passes.items()}
-    if len({trial.key for trial in trials}) < len(trials):
+    passes = passes_by_key(trials, profile, scale)
+    if len(passes) < len(trials):
         raise LabkitError(f"{study} lists a trial twice: each key may occur only once in a pass.")
     numbers = list(rounds or range(1, max(passes.values(), default=0) + 1))
-    of_pass = {number: [trial for trial in trials if number <= passes[trial]] for number in numbers}
+    of_pass = {number: [trial for trial in trials if number <= passes[trial.key]] for number in numbers}
     pairs = [(trial, number) for number in numbers for trial in of_pass[number]]
 
     def missing_now() -> set[tuple[str, int]]:
-        records = read_together(store, study, host.id, scale=scale, planned=by_key).records
-        finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
-        return {(trial.key, number) for trial, number in pairs} - finished
+        records = read_together(store, study, host.id, scale=scale, planned=passes).records
+        return {(trial.key, number) for trial, number in pairs} - finished_pairs(records, scale, host)
 
     if not missing_now():
         return Outcome(0, len(pairs), 0)
@@ -98,7 +93,7 @@ def measure(
         watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
         progress = Progress(f"round {numbers[0]}, {study}" if rounds else study, len(pairs), resumed)
         run = _Run(study, scale, profile, host, store, progress, watch, nodes or nodes_here())
-        by_hash = {short_hash(key): number for key, number in by_key.items()}
+        by_hash = {short_hash(key): number for key, number in passes.items()}
         try:
             with watch:
                 for number in numbers:
