@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.results import estimate
 from labkit.show.draw import (
     ABOVE,
     BELOW,
@@ -40,8 +39,6 @@ _MOST_MARKED = 16  # most points of a series with a marker each
 _LONG = 16  # most characters of a series' name on one line
 _DASHES = ("-", "--", ":", "-.")
 _ONE_LINE = ("source", "pass_number", "host", "study")  # columns that must be constant in a line of telemetry
-LAUNCH_ROOF = "launch_roof_flop_per_s"  # of a point of a roofline
-_TICK = "_"  # matplotlib's marker of a short horizontal line
 _LIMIT = {"linewidth": 1.2, "linestyle": (0, (4, 2))}
 
 
@@ -294,8 +291,7 @@ def roofline(
 ) -> Figure:
     """Draw FLOP/s against FLOP/byte under `ceilings`, with the columns `name`, `flop_per_s` and `bytes_per_s`.
 
-    The columns `labels` name the points (roofline: Williams et al., CACM 2009). The metric `launch_roof_flop_per_s`, if
-    `data` has it, is a tick above or below its point.
+    The columns `labels` name the points (roofline: Williams et al., CACM 2009).
 
     >>> peaks = pd.DataFrame({"name": ["FP32"], "flop_per_s": [60e12], "bytes_per_s": [4e12]})
     >>> points = pd.DataFrame({"model": ["vgg16"], "flop_per_byte": [40.0], "value": [3e13]})
@@ -303,9 +299,8 @@ def roofline(
     'Roofline: arithmetic rate, TFLOP/s (log) against FLOP per byte'
     """
     names = unique(labels)
-    frame = _with_launch_roofs(estimates(data, y, unique(x, names, hue)), data, y, unique(x, names, hue))
+    frame = estimates(data, y, unique(x, names, hue))
     measured = frame[(frame[x] > 0) & (frame["value"] > 0)]  # a log axis shows positive values only
-    ticks = measured[measured[LAUNCH_ROOF] > 0] if LAUNCH_ROOF in measured else measured[:0]
     alt = alt or f"{title or 'Roofline'}: {axis_title(y, log=True)} against FLOP per byte"
     with styled():
         if measured.empty and ceilings.empty:
@@ -333,30 +328,12 @@ def roofline(
             text = ", ".join(label(column, row[column]) for column in names)
             around = [(7.0, 0.0, "left", "center"), *ABOVE, *BELOW, (-7.0, 0.0, "right", "center")]
             notes.append(Note(row[x], value, text, look.colour, around))
-        for row in ticks.to_dict("records"):
-            tick = chosen[row[hue] if hue else None].colour
-            axes.plot([row[x]], [row[LAUNCH_ROOF] * scale], color=tick, marker=_TICK, markersize=10, linestyle="none")
-        entries = [(label(hue, value), look) for value, look in chosen.items()] if hue and hue not in names else []
-        entries += [("launch roof", Look(colour("ink"), _TICK))] if len(ticks) else []
-        legend(axes, entries, owned=ax is None)
+        if hue and hue not in names:
+            legend(axes, [(label(hue, value), look) for value, look in chosen.items()], owned=ax is None)
         heights = [peak for _, roof in roofs for peak in (roof[0], roof[-1])]
-        if len(ticks):
-            heights += (ticks[LAUNCH_ROOF] * scale).tolist()
         fit(axes, "x", grid, log=True, pad=0.0)
         fit(axes, "y", [*(measured["value"] * scale), *heights], log=True)
         value_axis(axes, "y", log=True)
         value_axis(axes, "x", log=True)
         place_notes(axes, notes, roofs)
     return Figure(drawing, name, alt, frame, title, caption, y)
-
-
-def _with_launch_roofs(frame: pd.DataFrame, data: pd.DataFrame, y: str, by: Sequence[str]) -> pd.DataFrame:
-    """Return the points of a roofline with the mean of their launch roofs, if `data` has any for the axis `y`."""
-    if LAUNCH_ROOF not in data or data[LAUNCH_ROOF].isna().all() or y != "flop_per_s":
-        return frame.drop(columns=LAUNCH_ROOF, errors="ignore")
-    if LAUNCH_ROOF in frame:  # aggregated by the caller
-        return frame
-    roofs = estimate(data, LAUNCH_ROOF, by)[[*by, "value"]].rename(columns={"value": LAUNCH_ROOF})
-    merged = frame.merge(roofs, on=list(by), how="left")
-    merged.attrs = dict(frame.attrs)
-    return merged

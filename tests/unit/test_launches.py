@@ -154,37 +154,22 @@ def test_without_kernels_or_a_launch_rate_of_the_pass_and_device_there_is_no_lau
     assert roofs(**other) is None
 
 
-PEAKS = pd.DataFrame({"name": ["FP32"], "flop_per_s": [6e13], "bytes_per_s": [4e12]})
-POINTS = pd.DataFrame({"model": ["vgg16", "resnet50"], "flop_per_byte": [40.0, 20.0], "value": [3e13, 1e13]})
-
-
-def test_a_roofline_marks_the_launch_roofs_and_names_them_in_its_legend() -> None:
-    figure = plots.roofline(POINTS.assign(launch_roof_flop_per_s=[math.nan, 2e13]), PEAKS, labels="model")
-    ticks = [line for line in figure.axes[0].lines if line.get_marker() == "_"]
-    assert [tuple(tick.get_xydata()[0]) for tick in ticks] == [(20.0, 20.0)], "in TFLOP/s, above its point alone"
-    assert "launch roof" in figure.svg()
-    assert figure.data["launch_roof_flop_per_s"].dropna().tolist() == [2e13]
-    assert "20.00" in figure._repr_mimebundle_()["text/html"], "the numbers behind the figure are in its units"
-
-
-def test_a_roofline_of_results_takes_the_mean_of_the_launch_roofs() -> None:
-    about = {"profile": "p", "study": "s", "host": "a", "status": "ok", "model": "vgg16", "flop_per_byte": 40.0}
-    rates = {"flop_per_s": 1e13, "launch_roof_flop_per_s": 2e13}
-    missing = {**rates, "launch_roof_flop_per_s": math.nan}
-    rows = [{**about, **values, "pass_number": number} for number, values in enumerate([rates, rates, missing], 1)]
-    figure = plots.roofline(pd.DataFrame(rows), PEAKS, labels="model")
-    assert figure.data["launch_roof_flop_per_s"].tolist() == pytest.approx([2e13])
-
-
-def test_without_launch_rates_a_roofline_and_the_peaks_are_as_before() -> None:
-    before = plots.roofline(POINTS, PEAKS, labels="model")
-    after = plots.roofline(POINTS.assign(launch_roof_flop_per_s=math.nan), PEAKS, labels="model")
-    assert before.svg() == after.svg() and before.data.equals(after.data) and "launch roof" not in before.svg()
+def test_only_records_with_a_launch_rate_have_its_peak() -> None:
     frame = pd.DataFrame({"workload": ["matmul"], "flop_per_s": [5e13], "bytes_per_s": [math.nan]})
     assert len(rooflines.peaks(frame, load_profile("h200"))) == 2
     ceiling = frame.assign(workload="launch_rate", launches_per_s=1.5e5)
     listed = rooflines.peaks(pd.concat([frame, ceiling]), load_profile("h200"))
     assert listed.iloc[2, :2].tolist() == ["launch rate, thousand launches/s", 150.0]
+
+
+def test_the_launch_roof_in_images_stands_beside_the_roofline() -> None:
+    about = {"profile": "p", "study": "s", "host": "a", "status": "ok", "model": "vgg16", "precision": "fp32"}
+    rates = {"images_per_s": 8000.0, "roofline_fraction": 0.1, "flop_per_s": 1e13, "launch_roof_flop_per_s": 4e13}
+    frame = pd.DataFrame([{**about, **rates, "pass_number": number} for number in (1, 2, 3)])
+    bounds = rooflines.measured(frame, by=["model"]).set_index("label")["value"]
+    assert bounds.to_dict() == pytest.approx({"roofline": 80_000, "launch roof": 32_000})
+    without = rooflines.measured(frame.assign(launch_roof_flop_per_s=math.nan), by=["model"])
+    assert without["label"].tolist() == ["roofline"]
 
 
 # ---- what the launch rate explains ----------------------------------------------------------------------------------
