@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -39,6 +39,7 @@ from labkit.run.plan import passes_by_key
 from labkit.run.progress import duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
+from labkit.studies.lab import Cpu
 from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 from labkit.trial_label import trial_label
 
@@ -53,13 +54,6 @@ MOST_UNEVEN = 5  # uneven runs that a warning names
 # Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
 # column is shown nevertheless if trials of the same row differ in it.
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
-
-
-class Cpu(NamedTuple):
-    """The properties of a CPU that a study's plan depends on: usable cores, and instruction sets that affect speed."""
-
-    cores: int
-    features: tuple[str, ...]
 
 
 @dataclass

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from labkit.hardware.profile import Profile
 from labkit.trial import Trial
 
 Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
+
+
+class Cpu(NamedTuple):
+    """The properties of a CPU that a study's plan depends on: usable cores, and instruction sets that affect speed."""
+
+    cores: int
+    features: tuple[str, ...]
 
 
 class Lab(Protocol):
@@ -26,6 +33,10 @@ class Lab(Protocol):
 
     def trials(self, **axes: Any) -> list[Trial]:
         """Return a grid of trials on this profile and data."""
+
+    @property
+    def cpu(self) -> Cpu:
+        """The CPU whose instruction sets decide which recipes exist."""
 
     @property
     def threads_of_each(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
@@ -16,6 +17,10 @@ from labkit.show.frames import sorted_rows
 from labkit.show.labels import phrase
 
 HERE, ELSEWHERE = "this page", "other machines"
+# The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
+# second machine of protocol 3 was measured. Energy has windows of its own.
+ENERGY = "energy_per_image_j"
+HEADLINES = ("images_per_s", "busy_step_s", ENERGY)
 # The loader does not count: every loader makes the same images.
 _ALIKE = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "loader", "data_checksum")]
 _MACHINE = ["device file", "machine", "device", "CPU", "cores", "driver", "PyTorch", "studies", "measured"]
@@ -32,11 +37,52 @@ def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
 
 
 def everywhere(frame: pd.DataFrame, profile: str, study: str = "") -> pd.DataFrame:
-    """Return the rows of all machines of a device file, of one study or of all; `frame` if there are no records."""
+    """Return the rows of all machines of a device file, of one study or of all; `frame` if there are no records.
+
+    Records that several studies share count once.
+    """
     try:
-        return load(profile, study).frame(hosts="all")
+        return load(profile, study).frame(hosts="all").drop_duplicates("record")
     except UserError:
         return frame
+
+
+def headlines(frame: pd.DataFrame, by: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Return each metric of `HEADLINES` in training, a row per configuration in `by`.
+
+    `frame` has rows of `Results.frame(hosts="all")`. Only the largest group of equal machines of the newest protocol
+    counts, `machines` in number. `value`, `low` and `high` are over machines from three on; with fewer, they are those
+    of the newest machine. `apart` is the mean of the highest machine over that of the lowest.
+    """
+    trained = frame.query("workload == 'train' and epochs == 0")
+    return {metric: _headline(trained, metric, list(by)) for metric in HEADLINES}
+
+
+def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame:
+    measured = trained.dropna(subset=[metric])
+    if metric != ENERGY:  # a run over energy windows has a throughput too, but a configuration has one number
+        measured = measured[measured["energy_windows"] == 0]
+    shown, ends = [measured.iloc[:0]], []
+    for key, rows in measured.groupby(by, sort=False, observed=True):
+        equal = _equal(rows)
+        means, newest = (
+            equal.groupby("host")[metric].mean(),
+            equal["host"] == equal.loc[equal["started_at"].idxmax(), "host"],
+        )
+        shown.append(equal if len(means) >= HOSTS else equal[newest])
+        ends.append((*key, len(means), means.max() / means.min()))
+    table = pd.DataFrame(ends, columns=[*by, "machines", "apart"])
+    return estimate(pd.concat(shown), metric, by).merge(table, on=by)
+
+
+def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, str] | pd.DataFrame]:
+    """Return the columns of a table of `headlines`: each metric, and its highest over its lowest machine."""
+    shown: dict[str, tuple[pd.DataFrame, str] | pd.DataFrame] = {}
+    for metric, rows in headline.items():
+        several = rows[rows["machines"] > 1]
+        shown[heading(metric)] = (rows, metric)
+        shown[f"machines apart, {heading(metric)}"] = several.assign(value=several["apart"], low=np.nan, high=np.nan)
+    return shown
 
 
 def hosts_table(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> Table:

@@ -2,7 +2,7 @@
 
 Latency queries and traces follow the timed blocks and change none of their numbers, but they are part of a trial's key.
 The studies of latencies, traces and several devices say which configurations have them, and each study plans the same
-keys. Energy windows replace the timed blocks, so only the studies of energy have them.
+keys. Energy windows replace the timed blocks, so they have keys of their own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from labkit import recipes
 from labkit.studies import inference_trials, profile_trials
 from labkit.studies.lab import Lab, Sweep
 from labkit.trial import ASKED_AFTER, Trial
 
-LATENCIES, TRACES, EXCHANGES = "05_inference", "09_profile", "03_multi_gpu"
+LATENCIES, TRACES, EXCHANGES, ENERGIES = "05_inference", "09_profile", "03_multi_gpu", "04_power"
 
 
 def shared(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
@@ -35,6 +36,15 @@ def shared(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
         return replace(trial, **{name: getattr(requests, name) for name in ASKED_AFTER}) if requests else trial
 
     return list(dict.fromkeys(map(with_requests, trials)))
+
+
+def metered(lab: Lab) -> list[Trial]:
+    """Return the optimised trainings over energy windows, as the study of power asks for them."""
+    sweep: Sweep = lab.profile.sweep(ENERGIES, lab.scale)
+    kind, cpu = lab.profile.device.kind, lab.cpu
+    about = {name: sweep[name] for name in ("batch", "energy_windows")} | {"workload": "train", "model": sweep["tuned"]}
+    chosen = recipes.of_side([sweep["tuned_engine"]], kind, "train", cpu_features=cpu.features)
+    return [trial for recipe in chosen for trial in lab.trials(**about, **recipe)]
 
 
 def _configuration(trial: Trial) -> Trial:

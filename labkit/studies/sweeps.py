@@ -40,12 +40,12 @@ def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.Dat
     return frame.merge(ranked.drop_duplicates(list(by))[[*by, *of]])
 
 
-def beside_baseline(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the baseline, and at each batch those of the fastest other mode; `side` says which.
+def beside_baseline(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd.DataFrame:
+    """Return the rows of the baseline, and those of the fastest other mode in each group of `by`; `side` says which.
 
-    `frame` is a table of results of one network, with the columns `mode`, `batch` and `images_per_s`.
+    `frame` is a table of results with the columns `mode`, `images_per_s` and `by`.
     """
     is_baseline = frame["mode"] == BASELINE
     others = frame[~is_baseline].dropna(subset=["images_per_s"])
-    sides = frame[is_baseline].assign(side=BASELINE), fastest(others, ["batch"], ["mode"]).assign(side=OPTIMISED)
+    sides = frame[is_baseline].assign(side=BASELINE), fastest(others, by, ["mode"]).assign(side=OPTIMISED)
     return pd.concat(sides, ignore_index=True)
