@@ -97,7 +97,7 @@ def published(trial: Trial) -> Callable[[], object]:
 
     labkit may keep weights in BF16 with a copy in FP32 (`sgd_master`), which the tutorials do not have.
     """
-    set_modes(trial.precision)
+    set_modes(trial)
     form: Any = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
     model = build(trial.model).to(trial.device, memory_format=form)
     optimizer = torch.optim.SGD(

@@ -6,12 +6,12 @@ network and images. It differs from the baseline in precision too, whose effect 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
 from labkit.errors import unknown
-from labkit.trial import Trial
+from labkit.trial import HOST_SETTINGS, Trial
 
 Recipe = dict[str, Any]
 
@@ -116,6 +116,39 @@ def in_precision(mode: str, precision: str) -> Recipe:
     return {**_IN_ANY_PRECISION[mode], **layout, "precision": precision}
 
 
+# One change each to the baseline, which a user can make to an eager loop without changing the model. TF32 keeps the
+# baseline's memory format here: `in_precision` changes both.
+_ONE_CHANGE: MappingProxyType[str, Recipe] = MappingProxyType(
+    {
+        **{setting: {"host_setting": setting} for setting in HOST_SETTINGS[1:]},
+        "fused": _IN_ANY_PRECISION["fused"],
+        "channels_last": {"memory_format": "channels_last"},
+        "tf32": {"precision": "tf32"},
+    }
+)
+
+
+def one_change(name: str) -> Recipe:
+    """Return the recipe of one change to the baseline, by its name in a profile's sweeps. Raise UserError for others.
+
+    >>> one_change("fused"), one_change("two_cores")
+    ({'optimizer': 'sgd_fused'}, {'host_setting': 'two_cores'})
+    """
+    if name not in _ONE_CHANGE:
+        raise unknown("change to the baseline", name, _ONE_CHANGE)
+    return dict(_ONE_CHANGE[name])
+
+
+def which_change(fields: Mapping[str, Any]) -> str | None:
+    """Return the change that alone tells a trial's fields from the baseline's; "" for the baseline, None for others.
+
+    >>> which_change({**Trial().as_dict(), "precision": "tf32"})
+    'tf32'
+    """
+    changed = {name: fields[name] for name in TUNED_FIELDS if fields[name] != getattr(_DEFAULT, name)}
+    return next((name for name, recipe in {"": PLAIN, **_ONE_CHANGE}.items() if recipe == changed), None)
+
+
 # Inference on a GPU: batch norm folded, weights and images in BF16, the whole prediction in one launch.
 PREDICTED: Recipe = {"engine": "graph", "precision": "bf16", "memory_format": "channels_last"}
 PREDICTED_COMPILED: Recipe = {**PREDICTED, "engine": "compile+graph"}
@@ -213,8 +246,8 @@ def optimizer_of(constraint: str) -> str:
 
 
 def is_plain(trial: Trial) -> bool:
-    """Return whether a trial is the baseline (`plain`): eager, FP32, contiguous, PyTorch's default SGD."""
-    return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)
+    """Return whether a trial is the baseline (`plain`): eager, FP32, contiguous, PyTorch's default SGD and threads."""
+    return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in TUNED_FIELDS)
 
 
 # Names of the execution modes for readers. Precision is shown beside them.
@@ -230,6 +263,15 @@ _MODES = MappingProxyType(
         "xla": "XLA",
     }
 )
+# The same of host settings.
+HOST_SETTING_TITLES = MappingProxyType(
+    {
+        "calling_thread": "backward on the calling thread",
+        "two_cores": "two cores",
+        "calling_thread+two_cores": "backward on the calling thread, two cores",
+        "no_benchmark": "no cuDNN benchmark",
+    }
+)
 
 
 def mode_name(trial: Trial) -> str:
@@ -242,11 +284,14 @@ def mode_name(trial: Trial) -> str:
     """
     if is_plain(trial):
         return "baseline"
-    return f"{_MODES[trial.engine]}{', fused SGD' if trial.optimizer == 'sgd_fused' else ''}"
+    fused = ["fused SGD"] if trial.optimizer == "sgd_fused" else []
+    setting = [HOST_SETTING_TITLES[trial.host_setting]] if trial.host_setting != "default" else []
+    return ", ".join([_MODES[trial.engine], *fused, *setting])
 
 
 _DEFAULT = Trial()
-_TUNED_FIELDS = ("framework", "engine", "precision", "memory_format", "optimizer")
+# Fields in which the baseline and the recipes differ; a loader alone makes no other execution mode.
+TUNED_FIELDS = ("framework", "engine", "precision", "memory_format", "optimizer", "host_setting")
 
 
 # The engines of a training step in each framework, the simplest first. Eager JAX is refused: its row has the reason.

@@ -33,6 +33,10 @@ NETWORKS = ("any", "ethernet", "infiniband")
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
 # For a WGAN: the critic's slope is bounded by clipping its weights, or by a penalty on its gradients.
 CONSTRAINTS = ("clipping", "gradient_penalty")
+# For eager training in one process. `calling_thread`: the backward pass runs on the thread that calls it, not on a
+# thread of autograd's; `two_cores`: all threads of the process run on two cores; `no_benchmark`: cuDNN chooses its
+# algorithms by rules, as is PyTorch's default, instead of timing them first.
+HOST_SETTINGS = ("default", "calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark")
 # The valid values of the fields that hold one of several words.
 WORDS = MappingProxyType(
     {
@@ -64,6 +68,7 @@ WORDS = MappingProxyType(
         # `one_process`: one process that copies the weights to all devices in each step (PyTorch's DataParallel).
         "parallel": ("ranks", "one_process"),
         "constraint": CONSTRAINTS,
+        "host_setting": HOST_SETTINGS,
     }
 )
 NO_DATA = "none"  # for workloads that take no images
@@ -143,6 +148,7 @@ class Trial:
     constraint: str = "clipping"
     samples: int = 0  # for a WGAN: images generated after all other measurements
     scored: int = 0  # for trained weights: validation images to score (at most all), each hit recorded
+    host_setting: str = "default"  # of the process around an eager loop
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys

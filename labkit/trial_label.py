@@ -14,8 +14,8 @@ _NAMED = MappingProxyType(
         **{"learning_rate": "rate {:g}", "schedule": "{}", "memory_format": "{}", "copies": "{}", "weights": "{}"},
         **{"threads": "{} threads", "devices": "{} devices", "placement": "{}", "nodes": "on {} nodes"},
         **dict.fromkeys(("network", "scaling", "arrangement", "updates", "interconnect", "gradient_precision"), "{}"),
-        **{"parallel": "{}", "constraint": "{}", "traced_iterations": "{} traced", "steps_before": "after {:,} steps"},
-        **{"device": "{}", "framework": "{}"},
+        **{"parallel": "{}", "constraint": "{}", "host_setting": "{}", "traced_iterations": "{} traced"},
+        **{"steps_before": "after {:,} steps", "device": "{}", "framework": "{}"},
     }
 )
 # Fields that a label names at their default too. Most trials leave the remaining fields at their defaults.

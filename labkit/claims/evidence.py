@@ -175,10 +175,11 @@ MAY_BE_NONE = frozenset({"steps_before"})  # fields in which 0 is a valid size
 def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> list[Side]:
     """Return the sides whose fields have the wanted values; a list allows any of its values.
 
+    Trials with a host setting fit only a test that names it: papers speak of loops that nobody tuned that way.
     `largest` and `smallest` apply last, among the remaining sides that are otherwise alike. They skip sides with 0,
     which is no size: a trial of 0 epochs is no training run. 0 counts in `MAY_BE_NONE`: a trace may need no more steps.
     """
-    left = list(sides)
+    left = [side for side in sides if "host_setting" in wanted or side.field("host_setting") == Trial().host_setting]
     for name, value in wanted.items():
         if value == SEVERAL:
             left = [side for side in left if (side.field(name) or 0) > 1]

@@ -12,6 +12,7 @@ import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
+TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def usable_cores() -> int:
@@ -25,6 +26,23 @@ def usable_threads() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def separate_cores(topology: Path = TOPOLOGY) -> list[int]:
+    """Return the first processor of each core that the affinity mask allows, grouped by package (socket).
+
+    Hyperthread siblings share a core. A processor of unknown topology counts as a core. Needs Linux.
+    """
+    first: dict[tuple[int, str], int] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        about = topology / f"cpu{number}" / "topology"
+        try:
+            package = (about / "physical_package_id").read_text("ascii")
+            siblings = (about / "thread_siblings_list").read_text("ascii")
+            first.setdefault((int(package), siblings), number)
+        except (OSError, ValueError):
+            first[0, str(number)] = number
+    return [number for _, number in sorted((package, number) for (package, _), number in first.items())]
 
 
 def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:

@@ -23,6 +23,7 @@ from labkit.measure import (
 )
 from labkit.records import Epoch, Epochs, utc_now
 from labkit.run.afterwards import asked_of_answers, asked_of_steps
+from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
 from labkit.run.protocol import CEILING_SHARE, Events, without_paths
 from labkit.run.team_clock import TeamClock
@@ -72,8 +73,9 @@ def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool
     phases["idle"] = before_s
     outcome: Event
     try:
-        with threads_of(trial):
+        with threads_of(trial), host_setting_of(trial) as set_facts:
             outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases, gate_passed)}
+            outcome["facts"] |= set_facts
         if team:
             team.announce(0)
         windows["after"] = _pause(after_s)
@@ -92,7 +94,7 @@ def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> 
     team = ranks.team()
     assert team is not None
     team.barrier()
-    with threads_of(trial):
+    with threads_of(trial), host_setting_of(trial):
         quiet: list[Any] = [lambda _phase: None, lambda _name: None]
         workload, _ = prepared_workload(trial, job.pass_number, data, *quiet, gate_passed=gate_passed)
         clock = _clock(trial, workload)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from labkit.models import MODELS
+from labkit.recipes import HOST_SETTING_TITLES
 from labkit.registry import FRAMEWORK_TITLES, METRICS
 from labkit.show.quantities import MISSING, number
 from labkit.trial import PRECISIONS
@@ -58,6 +59,7 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
         ("status", "unsupported"): "not run",
         ("parallel", "ranks"): "process per GPU",
         ("parallel", "one_process"): "DataParallel",
+        **{("host_setting", name): title for name, title in HOST_SETTING_TITLES.items()},
         **{("framework", name): title for name, title in FRAMEWORK_TITLES.items()},
         **{("model", name): entry.title for name, entry in MODELS.items()},
     }

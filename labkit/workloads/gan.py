@@ -53,7 +53,7 @@ class GanWorkload(Prepared):
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
         cost = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
-        precision.set_modes(trial.precision)
+        precision.set_modes(trial)
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
             network = WGAN(trial.constraint)

@@ -65,7 +65,7 @@ class InferWorkload(Prepared):
         self.images_per_step = trial.batch
         network = make_network(trial, data)
         self._data = data = network.weights.normalise(data) if network.weights else data
-        precision.set_modes(trial.precision)
+        precision.set_modes(trial)
         self.build_phases = network.phases
         self._weights = network.weights
         self._plain = copy.deepcopy(network.model)
@@ -110,7 +110,7 @@ class InferWorkload(Prepared):
         """Compute the logits of the FP32 baseline network for the first two batches, and keep them on the host."""
         plain = replace(self.trial, engine="eager", precision="fp32", memory_format="contiguous")
         pool = Pool(plain, self._data, dtype=torch.float32, where="host")
-        precision.set_modes("fp32")
+        precision.set_modes(plain)
         torch.backends.cudnn.benchmark = False  # a search for the fastest algorithms does not pay off in a single step
 
         self._expected = [
@@ -120,7 +120,7 @@ class InferWorkload(Prepared):
         if self._predictor.folded:
             self._check_folding(pool)
         del self._plain
-        precision.set_modes(self.trial.precision)
+        precision.set_modes(self.trial)
         if self._predictor.has_uncompiled_form:
             self._run_uncompiled()
 

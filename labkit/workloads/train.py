@@ -69,7 +69,7 @@ class TrainWorkload(Prepared):
         self.trial = trial
         self.images_per_step = trial.batch_of_step
         self._data, self._inputs = data, inputs_of(trial, data)
-        precision.set_modes(trial.precision)
+        precision.set_modes(trial)
         self._adapt = adapt
         model = self._build()
         captured = "graph" in trial.engine
@@ -238,14 +238,14 @@ class TrainWorkload(Prepared):
 
     def _steps_in_fp32(self) -> gate.Trace:
         exactly = replace(self.trial, precision="fp32", gradient_precision="fp32", engine="eager", optimizer="sgd")
-        precision.set_modes("fp32")
+        precision.set_modes(exactly)
         self.run.rewind()
         try:
             return self._plain_steps(
                 Training(exactly, self._build(), captured=False, restarts=False, exchange="by hand")
             )
         finally:
-            precision.set_modes(self.trial.precision)
+            precision.set_modes(self.trial)
 
     def _least_precision(self) -> str:
         """Return the lower precision of the steps' arithmetic and the sent gradients."""

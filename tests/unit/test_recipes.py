@@ -20,17 +20,32 @@ from labkit.recipes import (
     of_framework,
     of_side,
     on_devices,
+    one_change,
     recipes,
     tuned,
     weight_passes,
+    which_change,
 )
-from labkit.trial import ENGINES, FRAMEWORKS, Trial, grid
+from labkit.trial import ENGINES, FRAMEWORKS, HOST_SETTINGS, Trial, grid
 
 Kind = Literal["cuda", "cpu"]
 
 
 def test_the_baseline_has_the_defaults_of_a_trial() -> None:
     assert PLAIN == {} and is_plain(Trial()) and mode_name(Trial()) == "baseline"
+
+
+@pytest.mark.parametrize("name", [*HOST_SETTINGS[1:], "fused", "channels_last", "tf32"])
+def test_one_change_sets_one_field_and_is_found_in_a_trial_by_it(name: str) -> None:
+    trial = Trial(batch=256, learning_rate=0.1, **one_change(name))
+    assert len(one_change(name)) == 1 and not is_plain(trial) and mode_name(trial) != "baseline"
+    assert which_change(trial.as_dict()) == name and which_change(Trial(batch=256).as_dict()) == ""
+    assert which_change(trial.as_dict() | {"engine": "compile"}) is None, "two changes"
+
+
+def test_an_unknown_change_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(UserError, match=r"unknown change to the baseline 'foreach'; valid: .*fused"):
+        one_change("foreach")
 
 
 def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound() -> None:

@@ -31,7 +31,7 @@ class TrainingOnTorch(KerasTraining):
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
         if reason := why_not_here(trial, torch.cuda.get_device_capability() if torch.cuda.is_available() else None):
             raise Unsupported(reason)
-        precision.set_modes(trial.precision)
+        precision.set_modes(trial)
         self._device = torch.device("cuda:0" if trial.device == "cuda" else "cpu")
         super().__init__(trial, pixels)
         self._total = torch.zeros((), device=self._device)
