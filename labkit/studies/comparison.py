@@ -8,7 +8,7 @@ import pandas as pd
 
 from labkit.hardware.profile import Profile, load_profile
 from labkit.results.estimates import IDENTITY
-from labkit.studies import published
+from labkit.studies import free_speed, published
 
 EAGER, GRAPH, DEVICE_TIME = "eager loop", "CUDA graph", "eager loop, device time"
 # Columns that two compared devices have equal. The content of the images may differ: no time depends on it.
@@ -40,11 +40,13 @@ def titled(frame: pd.DataFrame) -> pd.DataFrame:
 def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the timed PyTorch trainings of one job on one device, `titled`.
 
-    `mode` omits the optimiser, and is "eager loop" where the host launches each kernel. `is_device` tells whether the
-    device alone sets the speed: in a CUDA graph, and on a CPU, which is its own host.
+    `mode` omits the optimiser, and is "eager loop" where the host launches each kernel. A GPU's loops that differ from
+    the baseline in one change (study 09) are left out, because they would have the baseline's mode. `is_device` tells
+    whether the device alone sets the speed: in a CUDA graph, and on a CPU, which is its own host.
     """
     timed = frame[(frame["workload"] == "train") & (frame["framework"] == "torch") & (frame["epochs"] == 0)]
     timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone")]
+    timed = timed[(timed["device"] == "cpu") | ~free_speed.is_changed(timed)]
     timed = timed.drop_duplicates([*CONFIGURATION, "host", "pass_number"])  # some were traced in several ways
     modes = timed["mode"].str.split(",").str[0].replace({"baseline": EAGER, "eager": EAGER})
     is_device = modes.str.contains(GRAPH) | (timed["device"] == "cpu")

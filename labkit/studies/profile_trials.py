@@ -72,5 +72,20 @@ def sampled(lab: Lab, sweep: Sweep) -> list[Trial]:
     return lab.trials(model=sweep["sampled"], **about, traced_iterations=sweep["sampled_iterations"])
 
 
+def free(lab: Lab, sweep: Sweep) -> list[Trial]:
+    """Return the baseline of one network, and each single change to it that leaves the model as it is.
+
+    They are trained at 32 px and at a larger size, where the host has less influence. Without a change for a size
+    there is no baseline either.
+    """
+    small = {"image_px": SMALL_PX, "batch": sweep["free_batch"]}
+    large = {"image_px": sweep["free_large_px"], "batch": sweep["free_large_batch"]}
+    trials: list[Trial] = []
+    for size, names in ((small, sweep["free_changes"]), (large, sweep["free_large_changes"])):
+        loops = [recipes.PLAIN, *map(recipes.one_change, names)] if names else []
+        trials += [trial for loop in loops for trial in lab.trials(model=sweep["free_model"], **size, **loop)]
+    return trials
+
+
 def _at_own_size(lab: Lab, models: Iterable[str], **about: Any) -> list[Trial]:
     return [trial for name in models for trial in lab.trials(model=name, image_px=MODELS[name].native_px, **about)]

@@ -14,6 +14,7 @@ from labkit.claims.schema import FASTEST, Claim
 from labkit.data.chosen import data_at_scale
 from labkit.hardware.profile import Profile, load_profile, profile_names
 from labkit.places import notebook_of
+from labkit.recipes import which_change
 from labkit.registry import COMPARISON, STUDIES, Study
 from labkit.report.execute import planned_trials
 from labkit.trial import Trial
@@ -119,6 +120,15 @@ def test_every_test_can_get_a_case_or_is_listed_with_the_reason(
 ) -> None:
     listed = UNTESTABLE.get((claim.id, place))
     assert can_be_tested(test, claim, plans) != bool(listed), listed or "no profile plans trials for this test"
+
+
+def test_no_claim_is_judged_by_a_loop_that_one_change_makes_faster(plans: Plans) -> None:
+    sides = [side for (_, study), planned in plans.items() if study == "09_profile" for side in planned]
+    changed = {side.trial for side in sides if side.trial.device == "cuda" and which_change(side.trial.as_dict())}
+    assert len(changed) == 11
+    for claim, place, test in each_test():
+        if "09_profile" in claim.studies_of(test):
+            assert not changed & {side.trial for side in select(sides, test.select)}, (claim.id, place)
 
 
 def test_every_published_magnitude_can_be_met_on_its_own_hardware(plans: Plans) -> None:

@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 
 from labkit.errors import UserError
 from labkit.hardware.profile import load_profile
-from labkit.recipes import CAPTURED, COMPILED
+from labkit.recipes import CAPTURED, COMPILED, one_change
 from labkit.registry import COMPARISON
 from labkit.report import compare
 from labkit.report.execute import Execution
@@ -97,6 +97,13 @@ def test_modes_omit_the_optimiser_and_host_launched_steps_are_an_eager_loop() ->
     assert all(modes["CUDA graph"]) and all(modes["compiled + CUDA graph"])
     eager = frame[frame["mode"] == "eager loop"]
     assert dict(zip(eager["device"], eager["is_device"], strict=True)) == {"cpu": True, "cuda": False}
+
+
+def test_loops_of_a_gpu_with_one_change_are_not_its_eager_loop() -> None:
+    single = [Trial(**one_change(name)) for name in ("two_cores", "fused", "channels_last", "tf32")]
+    frame = steps(part("h200", Trial(), *single), part("cpu", Trial(device="cpu", **one_change("fused"))))
+    assert frame.groupby("device")["optimizer"].unique().map(list).to_dict() == {"cpu": ["sgd_fused"], "cuda": ["sgd"]}
+    assert len(frame) == 2 * len(PASSES) and set(frame["mode"]) == {"eager loop"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,13 +11,15 @@ import pytest
 from labkit.claims import judge_all
 from labkit.claims.evidence import Evidence
 from labkit.claims.papers import load_papers
-from labkit.results import Results
+from labkit.hardware.profile import load_profile
+from labkit.recipes import in_precision, one_change, which_change
+from labkit.results import Results, ratio
 from labkit.results.columns import WHAT_RAN
-from labkit.studies import profile
+from labkit.studies import free_speed, profile, requests
 from labkit.studies import profile_trials as grids
 from labkit.study import OpenStudy, open_study
 from labkit.trial import Trial
-from tests.unit.made_records import PASSES, of_records
+from tests.unit.made_records import NOISE, PASSES, blocks, of_records
 from tests.unit.made_traces import STUDY, ceiling, kernel_s, traced
 
 ASKED: dict[str, Any] = {"traced_iterations": 20}
@@ -147,6 +150,59 @@ def test_samples_of_few_and_many_traced_steps_have_the_same_configuration(result
 
 def planned(lab: OpenStudy) -> list[Trial]:
     return grids.traced(lab, lab.sweep) + grids.sampled(lab, lab.sweep)
+
+
+# ---- free speed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
+def test_each_loop_changes_one_field_of_a_baseline_that_is_traced_or_new(scale: str) -> None:
+    lab = open_study(STUDY, hw="h200", scale=scale, mode="plan")
+    loops = grids.free(lab, lab.sweep)
+    assert len(set(loops)) == len(loops) and {trial.processes for trial in loops} == {1}
+    changes = pd.Series([which_change(trial.as_dict()) for trial in loops]).groupby([t.image_px for t in loops])
+    large = {"", "no_benchmark", "fused", "channels_last", "tf32"}
+    small = large | {"calling_thread", "two_cores", "calling_thread+two_cores"}
+    expected = {32: {"", "calling_thread+two_cores", "fused"}} if scale == "smoke" else {32: small, 224: large}
+    assert changes.apply(set).to_dict() == expected
+    traced_too = requests.shared(lab, grids.traced(lab, lab.sweep) + loops)
+    assert len(traced_too) == len(grids.traced(lab, lab.sweep)) + len(loops) - 1, "the baseline at 32 px is one trial"
+    assert not [trial for trial in traced_too if trial.host_setting != "default" and trial.traced_iterations]
+
+
+def test_a_cpu_has_no_such_loops() -> None:
+    for scale in ("smoke", "quick", "full"):
+        lab = open_study(STUDY, hw="cpu", scale=scale, mode="plan")
+        assert grids.free(lab, lab.sweep) == []
+
+
+SWEEP = load_profile("h200").sweep(STUDY, "quick")
+LOOPS = {name: Trial(batch=256, **one_change(name)) for name in ("fused", "two_cores")}
+BASELINES = [Trial(batch=256, traced_iterations=10), Trial(batch=64, image_px=224)]
+
+
+def loops(*trials: Trial) -> pd.DataFrame:
+    rate = {LOOPS["fused"]: 1100.0, LOOPS["two_cores"]: 900.0}
+    made = [blocks(STUDY, trial, n, rate.get(trial, 1000.0) * NOISE[n - 1]) for trial in trials for n in PASSES]
+    return free_speed.changed(Results([of_records(STUDY, made)]).frame(), SWEEP)
+
+
+def test_changed_loops_are_listed_after_their_baseline_and_their_gains_are_paired() -> None:
+    others = [Trial(batch=256, engine="compile"), Trial(batch=64), replace(LOOPS["fused"], model="vgg16")]
+    rows = loops(*LOOPS.values(), *BASELINES, *others, Trial(batch=256, **in_precision("eager", "tf32")))
+    assert rows["change"].unique().tolist() == ["baseline", "two cores", "fused SGD"]
+    assert set(rows["image_px"]) == {32}, "at 224 px there is only a baseline"
+    gains = ratio(rows, "images_per_s", over={"change": "baseline"}, by=["image_px", "change"])
+    assert gains["value"].tolist() == pytest.approx([0.9, 1.1])
+    assert (gains["high"] - gains["low"]).abs().max() < 1e-9, "both sides have the same noise in each pass"
+
+
+def test_without_changed_loops_there_is_no_baseline_either() -> None:
+    shown = loops(*BASELINES)
+    assert shown.empty and ratio(shown, "images_per_s", over={"change": "baseline"}, by=["image_px", "change"]).empty
+
+
+# ---- the plan -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
