@@ -1,0 +1,83 @@
+"""Training runs that compare batch sizes at equal epochs, equal updates and equal seconds.
+
+Each run is a complete training: its learning rate rises and falls within its own epochs. A larger batch makes fewer
+updates per epoch, so it also runs for several times the epochs. Its learning rate is the smallest batch's (`fixed`), or
+grows with the batch (`scaled`; Goyal et al. 2017, arXiv:1706.02677).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from labkit.results.columns import RECORDS
+from labkit.results.estimates import EQUAL
+from labkit.studies.lab import Lab, Sweep
+from labkit.trial import Trial
+
+FIXED, SCALED = "fixed", "scaled"
+EPOCHS, UPDATES, SECONDS = "epochs", "updates", "seconds"
+_RUN = [*RECORDS, *EQUAL, "pass_number", "planned_passes"]
+
+
+def trials(lab: Lab, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
+    """Return the runs of a sweep: `run_batch`, each for `epochs` times those of `run_budgets` up to its updates.
+
+    The batch over the smallest batch is also the most that its epochs and its learning rate grow.
+    """
+    smallest = min(sweep["run_batch"])
+    about = {**recipe, "schedule": "one_cycle", "model": sweep["run_model"], "data": sweep["run_data"]}
+    planned: list[Trial] = []
+    for batch in sweep["run_batch"]:
+        times = batch / smallest
+        budgets = [sweep["epochs"] * budget for budget in sweep["run_budgets"] if budget <= times]
+        rates = list(dict.fromkeys([sweep["learning_rate"], sweep["learning_rate"] * times]))
+        planned += lab.trials(**about, batch=batch, epochs=budgets, learning_rate=rates)
+    return planned
+
+
+def described(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with `rate`, `updates` and `seconds` of training, the smallest batch at both rates.
+
+    `runs` are rows of `Results.frame()` with epochs, and `epochs` is `Results.epochs()`. Validation takes no seconds.
+    """
+    totals = epochs.groupby("record")[["steps", "train_s"]].sum()
+    sums = {name: runs["record"].map(totals[column]) for name, column in (("updates", "steps"), ("seconds", "train_s"))}
+    ended = runs.assign(**sums).astype(dict.fromkeys(sums, float))
+    smallest = ended["batch"] == ended["batch"].min()
+    scaled = ended["learning_rate"] > ended.loc[smallest, "learning_rate"].min()
+    ended["rate"] = np.where(scaled, SCALED, FIXED)
+    return pd.concat([ended, ended[smallest].assign(rate=SCALED)], ignore_index=True)
+
+
+def equalled(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return `top1` of each batch, rate and pass where it equals the smallest batch in epochs, updates and seconds.
+
+    `runs` is a table of `described`; `equal` names what is equal. Between the seconds of two runs of the same batch,
+    rate and pass, accuracy is interpolated on the logarithm of the seconds. Beyond the shortest and longest run it is
+    missing. Updates are equal within 2 %, because the last batch of an epoch may be partial.
+    """
+    base = runs[runs["batch"] == runs["batch"].min()]
+    means = base[[EPOCHS, UPDATES, SECONDS]].mean()
+    parts = [
+        runs[runs[EPOCHS] == means[EPOCHS]].assign(equal=EPOCHS),
+        runs[(runs[UPDATES] / means[UPDATES] - 1).abs() < 0.02].assign(equal=UPDATES),
+    ]
+    rows = []
+    measured = runs.dropna(subset=["top1", SECONDS])
+    for key, group in measured.groupby(["batch", "rate", *_RUN], sort=False, dropna=False):
+        group = group.sort_values(SECONDS)
+        top1 = np.interp(np.log(means[SECONDS]), np.log(group[SECONDS]), group["top1"], left=np.nan, right=np.nan)
+        own = group["batch"].iloc[0] == base["batch"].iloc[0]
+        rows.append((*key, group["top1"].iloc[0] if own else top1))
+    columns = ["batch", "rate", *_RUN, "top1"]
+    parts.append(pd.DataFrame(rows, columns=columns).assign(equal=SECONDS))
+    return pd.concat([part[[*columns, "equal"]] for part in parts], ignore_index=True)
+
+
+def against_seconds(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the mean `seconds` over seeds, so that runs of a configuration share their position."""
+    same = ["batch", "rate", EPOCHS, "host"]
+    return runs.assign(seconds=runs.groupby(same, dropna=False)[SECONDS].transform("mean"))
