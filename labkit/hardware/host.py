@@ -231,7 +231,9 @@ def _packages() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Return the commit from git, or a checked LABKIT_COMMIT if the tree has no git; `+` marks uncommitted changes."""
+    """Return a checked LABKIT_COMMIT if it is given, else the commit from git; `+` marks uncommitted changes."""
+    if given := _given_commit(os.environ.get("LABKIT_COMMIT", "")):
+        return given
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -240,7 +242,7 @@ def _commit() -> str | None:
         changed = git("status", "--porcelain", "--", "labkit", "notebooks", "params")
         return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return _given_commit(os.environ.get("LABKIT_COMMIT", ""))
+        return None
 
 
 def _given_commit(given: str) -> str | None:

@@ -23,19 +23,20 @@ _RUN = [*RECORDS, *EQUAL, "pass_number", "planned_passes"]
 
 
 def trials(lab: Lab, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
-    """Return the runs of a sweep: `run_batch`, each for `epochs` times those of `run_budgets` up to its updates.
+    """Return the runs of a sweep: `run_batch` at the fixed and the scaled learning rate.
 
-    The batch over the smallest batch is also the most that its epochs and its learning rate grow.
+    Each batch runs for `epochs` times those of `fixed_budgets` and `scaled_budgets` that do not exceed the updates of
+    the smallest batch.
     """
     smallest = min(sweep["run_batch"])
     about = {**recipe, "schedule": "one_cycle", "model": sweep["run_model"], "data": sweep["run_data"]}
     planned: list[Trial] = []
     for batch in sweep["run_batch"]:
         times = batch / smallest
-        budgets = [sweep["epochs"] * budget for budget in sweep["run_budgets"] if budget <= times]
-        rates = list(dict.fromkeys([sweep["learning_rate"], sweep["learning_rate"] * times]))
-        planned += lab.trials(**about, batch=batch, epochs=budgets, learning_rate=rates)
-    return planned
+        for budgets, growth in ((sweep["fixed_budgets"], 1.0), (sweep["scaled_budgets"], times)):
+            epochs = [sweep["epochs"] * budget for budget in budgets if budget <= times]
+            planned += lab.trials(**about, batch=batch, epochs=epochs, learning_rate=sweep["learning_rate"] * growth)
+    return list(dict.fromkeys(planned))
 
 
 def described(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:

@@ -41,7 +41,7 @@ COMPARES_TRACES = {  # beside the trace that all studies share
 }
 # Configurations with several keys at `quick`. A lower number is welcome: then lower it here.
 # Two of them are due to loops of 09_profile with one change: FP32 at 224 px, and TF32 in the baseline's memory format.
-MOST = {"h200": 23, "cpu": 13}
+MOST = {"h200": 21, "cpu": 12}
 
 Planned: TypeAlias = dict[str, set[Trial]]
 
@@ -81,7 +81,8 @@ def test_trials_of_one_configuration_and_mode_differ_only_where_a_question_needs
 def test_the_number_of_configurations_with_several_keys_does_not_grow(hw: str) -> None:
     groups: dict[Any, set[Trial]] = defaultdict(set)
     for trial in set().union(*planned(hw).values()):
-        groups[tuple(getattr(trial, name) for name in READ)].add(trial)
+        if not trial.epochs:  # training runs are compared by what they learn
+            groups[tuple(getattr(trial, name) for name in READ)].add(trial)
     several = [group for group, trials in groups.items() if len(trials) > 1]
     assert len(several) <= MOST[hw], several
 
