@@ -49,6 +49,7 @@ def recorded(hw: str) -> pd.DataFrame:
     passes["framework_version"] = [versions[of] for of in zip(passes.host, passes.study, passes.framework, strict=True)]
     passes["throughput"] = passes.images_per_s.fillna(passes.flop_per_s).fillna(passes.bytes_per_s)
     passes["step_s"] = passes.step_s.where(passes.busy_step_s.notna())  # beside the busy time of the same steps
+    passes = passes.drop_duplicates("record")  # studies share records
     return passes[list(dict.fromkeys([*SAME, *TRIAL, *METRICS, "utilisation", "pass_number", "started_at"]))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -149,9 +150,19 @@ def _setup(shown: Sequence[StudyRecords]) -> str:
         " to ".join(dict.fromkeys([days[0], days[-1]])),
         f"{passes} fresh process{'es' if most > 1 else ''} per number",
         f"{machines} machine{'s' if machines > 1 else ''}",
-        *sorted({results.how_measured for results in shown}),
+        *_exceptions(shown),
     ]
     return f"{', '.join(filter(None, parts))}."
+
+
+def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:
+    """Return what records lack, with the number of studies that it concerns if it is not all."""
+    counts = Counter(sorted(results.how_measured for results in shown))
+    return [
+        text if count == len(shown) else f"{count} stud{'y' if count == 1 else 'ies'} {text}"
+        for text, count in counts.items()
+        if text
+    ]
 
 
 def _in_sentence(title: str) -> str:

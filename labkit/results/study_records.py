@@ -99,7 +99,7 @@ class StudyRecords:
         complete, planned = self.rounds
         parts = [
             f"by protocol {self.protocol}, an older way of measuring" if self.protocol < PROTOCOL else "",
-            f"{complete} of {planned} rounds so far" if complete < planned else "",
+            f"with {complete} of {planned} rounds so far" if complete < planned else "",
         ]
         return ", ".join(filter(None, parts))
 
