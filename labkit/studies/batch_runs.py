@@ -26,7 +26,7 @@ def trials(lab: Lab, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
     """Return the runs of a sweep: `run_batch` at the fixed and the scaled learning rate.
 
     Each batch runs for `epochs` times those of `fixed_budgets` and `scaled_budgets` that do not exceed the updates of
-    the smallest batch.
+    the smallest batch. The smallest batch also runs for twice as many epochs, so that its accuracy has a course too.
     """
     smallest = min(sweep["run_batch"])
     about = {**recipe, "schedule": "one_cycle", "model": sweep["run_model"], "data": sweep["run_data"]}
@@ -34,7 +34,7 @@ def trials(lab: Lab, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
     for batch in sweep["run_batch"]:
         times = batch / smallest
         for budgets, growth in ((sweep["fixed_budgets"], 1.0), (sweep["scaled_budgets"], times)):
-            epochs = [sweep["epochs"] * budget for budget in budgets if budget <= times]
+            epochs = [sweep["epochs"] * budget for budget in budgets if budget <= max(times, 2)]
             planned += lab.trials(**about, batch=batch, epochs=epochs, learning_rate=sweep["learning_rate"] * growth)
     return list(dict.fromkeys(planned))
 
@@ -43,25 +43,35 @@ def described(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs with `rate`, `updates` and `seconds` of training, the smallest batch at both rates.
 
     `runs` are rows of `Results.frame()` with epochs, and `epochs` is `Results.epochs()`. Validation takes no seconds.
+    A rate that is neither fixed nor scaled is called by its number.
     """
     totals = epochs.groupby("record")[["steps", "train_s"]].sum()
     sums = {name: runs["record"].map(totals[column]) for name, column in (("updates", "steps"), ("seconds", "train_s"))}
     ended = runs.assign(**sums).astype(dict.fromkeys(sums, float))
     smallest = ended["batch"] == ended["batch"].min()
-    scaled = ended["learning_rate"] > ended.loc[smallest, "learning_rate"].min()
-    ended["rate"] = np.where(scaled, SCALED, FIXED)
+    rate, times = ended["learning_rate"], ended["batch"] / ended["batch"].min()
+    fixed = rate[smallest].min()
+    names = rate.map("{:g}".format)
+    ended["rate"] = names.mask(np.isclose(rate, fixed * times), SCALED).mask(np.isclose(rate, fixed), FIXED)
+    smallest &= ended["rate"] == FIXED
     return pd.concat([ended, ended[smallest].assign(rate=SCALED)], ignore_index=True)
 
 
+def base(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of the smallest batch with its fewest epochs, to which the others are compared."""
+    smallest = runs[runs["batch"] == runs["batch"].min()]
+    return smallest[smallest[EPOCHS] == smallest[EPOCHS].min()]
+
+
 def equalled(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return `top1` of each batch, rate and pass where it equals the smallest batch in epochs, updates and seconds.
+    """Return `top1` of each batch, rate and pass where it equals `base` in epochs, updates and seconds.
 
     `runs` is a table of `described`; `equal` names what is equal. Between the seconds of two runs of the same batch,
     rate and pass, accuracy is interpolated on the logarithm of the seconds. Beyond the shortest and longest run it is
     missing. Updates are equal within 2 %, because the last batch of an epoch may be partial.
     """
-    base = runs[runs["batch"] == runs["batch"].min()]
-    means = base[[EPOCHS, UPDATES, SECONDS]].mean()
+    of_base = base(runs)
+    means = of_base[[EPOCHS, UPDATES, SECONDS]].mean()
     parts = [
         runs[runs[EPOCHS] == means[EPOCHS]].assign(equal=EPOCHS),
         runs[(runs[UPDATES] / means[UPDATES] - 1).abs() < 0.02].assign(equal=UPDATES),
@@ -71,8 +81,8 @@ def equalled(runs: pd.DataFrame) -> pd.DataFrame:
     for key, group in measured.groupby(["batch", "rate", *_RUN], sort=False, dropna=False):
         group = group.sort_values(SECONDS)
         top1 = np.interp(np.log(means[SECONDS]), np.log(group[SECONDS]), group["top1"], left=np.nan, right=np.nan)
-        own = group["batch"].iloc[0] == base["batch"].iloc[0]
-        rows.append((*key, group["top1"].iloc[0] if own else top1))
+        own = group.loc[group.index.intersection(of_base.index), "top1"]
+        rows.append((*key, next(iter(own), top1)))
     columns = ["batch", "rate", *_RUN, "top1"]
     parts.append(pd.DataFrame(rows, columns=columns).assign(equal=SECONDS))
     return pd.concat([part[[*columns, "equal"]] for part in parts], ignore_index=True)

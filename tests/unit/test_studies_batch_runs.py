@@ -34,6 +34,7 @@ def runs() -> pd.DataFrame:
     for number, more in ((1, 0.0), (2, 0.02)):
         rows += [
             a_run(64, 0.01, 2, 8.0, 0.5 + more, number),
+            a_run(64, 0.01, 4, 16.0, 0.9 + more, number),
             a_run(256, 0.01, 2, 4.0, 0.2 + more, number),
             a_run(256, 0.01, 8, 16.0, 0.4 + more, number),
             a_run(256, 0.04, 2, 4.0, 0.4 + more, number),
@@ -48,16 +49,17 @@ def runs() -> pd.DataFrame:
 def test_the_runs_of_a_sweep_grow_up_to_the_updates_of_the_smallest_batch() -> None:
     lab = open_study("02_batch_size", hw="h200", scale="quick", mode="plan")
     sizes = {"run_batch": [64, 256, 2048], "epochs": 8, "learning_rate": 0.01}
-    sizes |= {"fixed_budgets": [1, 4], "scaled_budgets": [1, 4, 32]}
+    sizes |= {"fixed_budgets": [1, 4], "scaled_budgets": [1, 2, 4, 32]}
     sweep = {**sizes, "run_model": "resnet18", "run_data": "none"}
     planned = batch_runs.trials(lab, sweep, recipes.recipes("cuda")["graph"])
     asked = {(trial.batch, trial.epochs, trial.learning_rate) for trial in planned}
     assert len(planned) == len(asked)
     assert asked == {
-        (64, 8, 0.01),
-        *((256, epochs, rate) for epochs in (8, 32) for rate in (0.01, 0.04)),
+        *((64, epochs, 0.01) for epochs in (8, 16)),
+        *((256, epochs, 0.01) for epochs in (8, 32)),
+        *((256, epochs, 0.04) for epochs in (8, 16, 32)),
         *((2048, epochs, 0.01) for epochs in (8, 32)),
-        *((2048, epochs, 0.32) for epochs in (8, 32, 256)),
+        *((2048, epochs, 0.32) for epochs in (8, 16, 32, 256)),
     }
     assert {(trial.engine, trial.schedule, trial.model) for trial in planned} == {("graph", "one_cycle", "resnet18")}
 
