@@ -58,17 +58,17 @@ def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFr
     return pd.concat([here[columns], published.statistics("utilisation", model)[columns]], ignore_index=True)
 
 
-def losses(blocks: pd.DataFrame, classes: int) -> pd.DataFrame:
-    """Return the loss of timed training per `model` and `batch`: of the `first` and `last` block, and of `guessing`.
+def losses(blocks: pd.DataFrame, classes: int, by: Sequence[str]) -> pd.DataFrame:
+    """Return the loss of timed training per group of `by`: of the `first` and `last` block, and of `guessing`.
 
     `blocks` is `Results.blocks()`. Losses are means over runs; `images` is how many images a run saw in its timed
     blocks. Guessing among `classes` has the loss ln(classes).
     """
     ordered = blocks.dropna(subset=["loss"]).sort_values("block")
     ordered = ordered.assign(images=ordered["steps"] * ordered["batch"])
-    of_run = ordered.groupby(["model", "batch", "record"])
+    of_run = ordered.groupby([*by, "record"])
     ends = of_run.agg(images=("images", "sum"), first=("loss", "first"), last=("loss", "last"))
-    return ends.groupby(["model", "batch"]).mean().reset_index().assign(guessing=np.log(classes))
+    return ends.groupby(list(by)).mean().reset_index().assign(guessing=np.log(classes))
 
 
 DEVICE_PART, HOST_PART = "a kernel runs", "the device waits for the host"
