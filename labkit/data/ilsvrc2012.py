@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -24,6 +24,9 @@ from tqdm import tqdm
 from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Source, SplitName
 from labkit.errors import DataError
 from labkit.hardware.cpu_limits import usable_cores
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 VERSION = 1  # part of the cache token: raise it with any change to the images or to the splits
 CLASSES = 1000
@@ -120,12 +123,19 @@ def read_image(file: Path) -> Images:
         if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the image
             raise DataError(f"{file} can't be read ({error.strerror}).") from error
         raise DataError(f"{file} is no image, or truncated or damaged ({error}); fetch it again.") from error
+    return scaled_centre(image, short_px=RESIZED_PX, edge_px=EDGE_PX)
+
+
+def scaled_centre(image: Image, *, short_px: int, edge_px: int) -> Images:
+    """Return the centre of an image whose shorter side was scaled to `short_px`, uint8 (3, edge_px, edge_px)."""
+    from PIL.Image import Resampling
+
     width, height = image.size
-    scaled = int(RESIZED_PX * max(width, height) / min(width, height))
-    size = (RESIZED_PX, scaled) if width <= height else (scaled, RESIZED_PX)
-    image = image.resize(size, Image.Resampling.BILINEAR)  # Pillow's filter includes antialias
-    left, top = (round((edge - EDGE_PX) / 2) for edge in size)
-    pixels = np.asarray(image.crop((left, top, left + EDGE_PX, top + EDGE_PX)))
+    scaled = int(short_px * max(width, height) / min(width, height))
+    size = (short_px, scaled) if width <= height else (scaled, short_px)
+    image = image.resize(size, Resampling.BILINEAR)  # Pillow's filter includes antialias
+    left, top = (round((edge - edge_px) / 2) for edge in size)
+    pixels = np.asarray(image.crop((left, top, left + edge_px, top + edge_px)))
     return pixels.transpose(2, 0, 1)
 
 
