@@ -1,0 +1,203 @@
+"""Files are read from the disk after they were dropped, and the counters of a process tree tell how many bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from labkit.data.stored import StoredSet, counters, make_set, page_cache
+from labkit.data.stored.counters import Counters, Series
+
+BLOCK_BYTES = 4096  # the disk delivers whole blocks
+FILE_BYTES = 8_000_000
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StoredSet]:
+    return make_set(tmp_path_factory.mktemp("stored") / "set", images=30, classes=3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder whose files can be read cold."""
+    if reason := page_cache.why_not_cold(tmp_path):
+        pytest.skip(f"reading cold: {reason}")
+    return tmp_path
+
+
+@pytest.fixture
+def file(folder: Path) -> Path:
+    """Return a file that is on the disk and not in memory."""
+    path = folder / "file"
+    path.write_bytes(os.urandom(FILE_BYTES))
+    page_cache.drop([path])
+    return path
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("form", ["jpeg", "shards", "tfrecord", "parquet", "cache"])
+def test_a_dropped_set_is_read_from_the_disk_once(form: str, made: dict[str, StoredSet]) -> None:
+    stored = made[form]
+    for path in stored.files:
+        path.read_bytes()
+    assert page_cache.resident_share(stored.files) == 1
+    page_cache.drop(stored.files)
+    assert page_cache.resident_share(stored.files) < 0.01
+
+    counted = Counters(stored.folder)
+    start = counted.now()
+    passes = []
+    for _ in range(2):
+        for path in stored.files:
+            path.read_bytes()
+        passes.append(counted.now())
+    cold, warm = passes[0] - start, passes[1] - passes[0]
+    on_disk = sum(-(-path.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES for path in stored.files)
+    assert cold.read_bytes == pytest.approx(on_disk, rel=0.02)
+    assert warm.read_bytes is not None and warm.read_bytes < 0.02 * on_disk
+    assert warm.rchar is not None and warm.rchar >= stored.file_bytes
+    assert cold.disk_read_bytes is not None and cold.disk_read_bytes >= stored.file_bytes
+
+
+def test_a_file_is_in_memory_in_part_until_it_is_dropped(file: Path) -> None:
+    assert page_cache.resident_share([file]) == 0
+    descriptor = os.open(file, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
+    os.pread(descriptor, FILE_BYTES // 4, 0)
+    os.close(descriptor)
+    assert page_cache.resident_share([file]) == pytest.approx(0.25, abs=0.02)
+    (empty := file.with_name("empty")).touch()
+    assert page_cache.resident_share([empty]) == 0
+
+
+def test_a_file_is_dropped_also_before_it_is_on_the_disk(folder: Path) -> None:
+    new = folder / "new"
+    new.write_bytes(os.urandom(FILE_BYTES))
+    page_cache.drop([new])
+    assert page_cache.resident_share([new]) < 0.01 and new.stat().st_size == FILE_BYTES
+
+
+def test_the_reason_for_no_cold_read_names_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 5000)
+    mounts = tmp_path / "mountinfo"
+    monkeypatch.setattr(page_cache, "MOUNTS", mounts)
+    for line, reason in (
+        ("tmpfs none rw", "tmpfs keeps its files in memory"),
+        ("nfs4 server:/data rw", r"served \(nfs4 on server:/data\)"),
+        ("fuse.sshfs host: rw", r"served \(fuse.sshfs on host:\)"),
+        ("zfs tank rw", "a cache of its own"),
+    ):
+        mounts.write_text(f"36 35 0:9 / / rw - ext4 /dev/root rw\n40 36 0:8 / {tmp_path} rw shared:1 - {line}\n")
+        for path in (file, tmp_path):
+            assert re.search(reason, str(page_cache.why_not_cold(path)))
+    monkeypatch.setattr(page_cache, "drop", lambda files: None)
+    mounts.write_text("36 35 0:9 / / rw - ext4 /dev/root rw\n")
+    assert (why := page_cache.why_not_cold(file)) and "100% of a dropped file stays in memory on ext4" in why
+    monkeypatch.setattr(page_cache, "resident_share", lambda files: 0.0)
+    assert "doesn't use the page cache" in str(page_cache.why_not_cold(file))
+    assert "test of dropping a file failed" in str(page_cache.why_not_cold(tmp_path / "absent"))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".labkit-")] == []
+
+
+def test_the_file_system_of_a_path_is_that_of_the_innermost_and_latest_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 0:1 / / rw shared:1 - overlay overlay rw,lowerdir=/a\n"
+        "23 22 8:1 / /data rw,noatime - ext4 /dev/sda1 rw\n"
+        "24 22 8:2 / /data rw shared:2 master:3 - xfs /dev/sdb1 rw\n"
+        "25 22 8:3 / /with\\040space rw - btrfs /dev/sdc rw\n"
+    )
+    monkeypatch.setattr(page_cache, "MOUNTS", mounts)
+    assert str(page_cache.file_system("/data/set/train")) == "xfs on /dev/sdb1"
+    assert str(page_cache.file_system("/database")) == "overlay on overlay"
+    assert page_cache.file_system("/with space/x") == ("btrfs", "/dev/sdc", "/with space")
+    monkeypatch.setattr(page_cache, "MOUNTS", tmp_path / "absent")
+    assert page_cache.file_system("/data") is None
+
+
+READ = "import sys; open(sys.argv[1], 'rb').read(); import time; time.sleep(float(sys.argv[2]))"
+READ_IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {READ!r}, *sys.argv[1:]], check=True)"
+
+
+@pytest.mark.parametrize("code", [READ, READ_IN_A_CHILD], ids=["a child", "a grandchild"])
+def test_the_counters_keep_what_an_ended_process_has_read(code: str, file: Path) -> None:
+    counted = Counters(file.parent)
+    start = counted.now()
+    subprocess.run([sys.executable, "-c", code, str(file), "0"], check=True)
+    total = counted.now() - start
+    assert total.read_bytes is not None and total.rchar is not None and total.cpu_s is not None
+    # Python's own files may be read from the disk too.
+    assert FILE_BYTES <= total.read_bytes < 4 * FILE_BYTES and total.rchar >= FILE_BYTES
+    assert total.cpu_s > 0 and total.minor_faults and total.missing == {}
+
+
+def test_a_series_sees_a_living_child_and_the_peak_of_memory(file: Path) -> None:
+    counted = Counters(file.parent)
+    alone = counted.now()
+    with Series(counted, period_s=0.02) as series:
+        child = subprocess.Popen([sys.executable, "-c", READ, str(file), "60"])
+        deadline = time.monotonic() + 60
+        while (series.snapshots[-1] - alone).read_bytes < FILE_BYTES and time.monotonic() < deadline:  # type: ignore[operator]
+            time.sleep(0.02)
+        living = series.snapshots[-1] - alone
+        child.kill()
+        child.wait()
+    ended = series.snapshots[-1] - alone
+    assert living.read_bytes is not None and ended.read_bytes is not None
+    assert FILE_BYTES <= living.read_bytes <= ended.read_bytes < 4 * FILE_BYTES
+    assert ended.peak_rss_bytes is not None and alone.peak_rss_bytes is not None
+    assert ended.peak_rss_bytes > alone.peak_rss_bytes
+    times = [snapshot.time_s for snapshot in series.snapshots]
+    assert times == sorted(times) and len(times) >= 3
+
+
+def test_written_bytes_are_counted(folder: Path) -> None:
+    counted = Counters(folder)
+    start = counted.now()
+    (folder / "new").write_bytes(os.urandom(FILE_BYTES))
+    page_cache.drop([folder / "new"])
+    written = counted.now() - start
+    assert written.write_bytes is not None and written.write_bytes >= FILE_BYTES
+    assert written.disk_written_bytes is not None and written.disk_written_bytes >= FILE_BYTES
+
+
+def test_what_cannot_be_read_is_none_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "PROC", tmp_path)
+    monkeypatch.setattr(counters, "DISKS", tmp_path / "diskstats")
+    (tmp_path / "diskstats").write_text("   8       0 sda 1 0 2 0 0 0 0 0 0 0 0\n")
+    counted = Counters("/proc")  # on no disk
+    monkeypatch.setattr(counters.psutil, "net_io_counters", lambda pernic: {"lo": None})
+    difference = counted.now() - counted.now()
+    for name in ("rchar", "read_bytes", "cpu_s", "major_faults", "peak_rss_bytes"):
+        assert getattr(difference, name) is None and "No such file" in difference.missing[name]
+    assert difference.disk_read_bytes is None and "no disk" in difference.missing["disk_read_bytes"]
+    assert difference.network_sent_bytes is None and "loopback" in difference.missing["network_sent_bytes"]
+
+
+def test_the_disk_of_a_folder_and_the_network_without_the_loopback_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = tmp_path.stat().st_dev
+    disks = tmp_path / "diskstats"
+    disks.write_text(
+        f"   1       0 ram0 9 9 9 9 9 9 9 9 9 9 9\n {os.major(number)} {os.minor(number)} vda 7 0 20 3 5 0 40 1 0 1 1\n"
+    )
+    monkeypatch.setattr(counters, "DISKS", disks)
+
+    class Link:
+        bytes_recv, bytes_sent = 100, 10
+
+    monkeypatch.setattr(counters.psutil, "net_io_counters", lambda pernic: dict.fromkeys(("lo", "eth0", "ib0"), Link))
+    now = Counters(tmp_path).now()
+    if os.major(number):
+        assert (now.disk_read_bytes, now.disk_written_bytes) == (20 * 512, 40 * 512)
+    assert (now.network_received_bytes, now.network_sent_bytes) == (200, 20)
