@@ -39,7 +39,7 @@ def _end_with_parent() -> None:
     assert parent
 
     def wait() -> None:
-        parent.join()
+        threading.Event().wait()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
