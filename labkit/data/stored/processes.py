@@ -39,7 +39,7 @@ def _end_with_parent() -> None:
     assert parent
 
     def wait() -> None:
-        threading.Event().wait()
+        parent.join()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
