@@ -17,7 +17,6 @@ from labkit.workloads import (
     DrawsSamples,
     HasGate,
     Prepared,
-    ReadsFiles,
     ScoresImages,
     TrainsEpochs,
     Workload,
@@ -109,7 +108,7 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(f"the {trial.workload} workload scores no images")
         if trial.samples and not isinstance(workload, DrawsSamples):
             raise Unsupported(f"the {trial.workload} workload makes no images, so it has no samples")
-        if trial.epochs and not isinstance(workload, ReadsFiles):
+        if trial.epochs:
             trains_epochs(trial, workload)
     except Unsupported as error:
         if team is None:

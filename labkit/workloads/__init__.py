@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
-from labkit.data.stored import StoredSet
 from labkit.errors import Unsupported, unknown
 from labkit.measure import Held
 from labkit.records.scored import Scored
@@ -126,25 +125,6 @@ class TrainsEpochs(Workload, Protocol):
 
     def evaluate(self) -> Scores:
         """Score all validation images."""
-
-
-@runtime_checkable
-class ReadsFiles(Workload, Protocol):
-    """A workload whose images lie in files, so that whole epochs can be read from them.
-
-    `waited_s` are the seconds that all steps so far have waited for their batches, and `skipped` the images that could
-    not be read.
-    """
-
-    stored: StoredSet
-    waited_s: float
-    skipped: int
-
-    def restart(self) -> None:
-        """Start its readers anew, which forgets the batches that were read ahead."""
-
-    def steps_of_epoch(self, epoch: int) -> int:
-        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
 
 
 def build_workload(trial: Trial, data: DataSet | None) -> Workload:
