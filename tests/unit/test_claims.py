@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 from pydantic import ValidationError
 
 from labkit.claims.papers import Paper, load_papers
-from labkit.claims.schema import ACROSS, FASTEST, LARGEST, OTHERS, SMALLEST, Claim, Published, Test
+from labkit.claims.schema import FASTEST, LARGEST, OTHERS, SMALLEST, Claim, Published, Test
 from labkit.errors import UserError
 from labkit.hardware.profile import load_profile, profile_names
-from labkit.places import notebook_of
 from labkit.registry import COMPARISON, METRICS, STUDIES
-from labkit.trial import Trial
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's
 

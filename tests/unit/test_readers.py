@@ -83,7 +83,9 @@ def what_is_open(folder: Path) -> tuple[set[int], list[str], set[str]]:
     """Return processes, threads and files below the folder that this process holds."""
     files = [entry.path for entry in [*psutil.Process().open_files(), *psutil.Process().memory_maps()]]
     names = [thread.name for thread in threading.enumerate()]
-    threads = [name for name in names if not name.endswith(("(worker)", "_workers)", "_tasks)", "_results)"))]  # Grain's
+    threads = [
+        name for name in names if not name.endswith(("(worker)", "_workers)", "_tasks)", "_results)"))
+    ]  # Grain's
     return {child.pid for child in children()}, threads, {path for path in files if path.startswith(str(folder))}
 
 
@@ -132,8 +134,8 @@ def test_all_readers_decode_the_same_pixels_without_random_crops(
     expected, found = by_label("torch_pil", "jpeg"), by_label(reader, form)
     assert set(found) == set(expected)
     for label, image in found.items():
-        # Decoders round differently, and the reader's centre may lie half a pixel beside.
-        assert (image - expected[label]).abs().mean() < 4, label
+        # TensorFlow's decoder and resize round differently from Pillow's.
+        assert (image - expected[label]).abs().mean() < 1, label
         assert (image - expected[(label + 1) % IMAGES]).abs().mean() > 20, "another image differs far more"
 
 
@@ -300,7 +302,7 @@ def test_a_killed_worker_is_one_error_and_no_hang(forms: dict[str, StoredSet], r
 
 
 def test_the_forms_of_trials_are_those_of_stored_sets() -> None:
-    assert FORMS_OF_TRIALS == ("embedded", *FORMS)
+    assert ("embedded", *FORMS) == FORMS_OF_TRIALS
     assert {form for reader in READERS for form in READS[reader]} == set(FORMS)
 
 
@@ -420,7 +422,7 @@ def test_a_cold_cache_is_dropped_before_the_reader_opens_or_the_trial_is_refused
 
 
 def test_files_larger_than_memory_cannot_be_warm(forms: dict[str, StoredSet]) -> None:
-    with pytest.raises(Unsupported, match="cannot be warm: .*Read them with cache='cold'"):
+    with pytest.raises(Unsupported, match=r"cannot be warm: .*Read them with cache='cold'"):
         build_workload(LOAD, replace(forms["jpeg"], file_bytes=10**15))
 
 

@@ -72,9 +72,10 @@ class Decode(pygrain.RandomMapTransform):  # type: ignore[misc, unused-ignore]
             if rng.random() < 0.5:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         else:
-            edge = min(image.size) * 224 / 256
-            left, top = ((whole - edge) / 2 for whole in image.size)
-            image = image.resize(size, Image.Resampling.BILINEAR, box=(left, top, left + edge, top + edge))
+            scaled = [edge * (self._px * 256 // 224) // min(image.size) for edge in image.size]
+            left, top = (round((edge - self._px) / 2) for edge in scaled)
+            image = image.resize(scaled, Image.Resampling.BILINEAR)
+            image = image.crop((left, top, left + self._px, top + self._px))
         return np.asarray(image).transpose(2, 0, 1)
 
 

@@ -34,7 +34,9 @@ class TensorFlowReader(Reader):
         import tensorflow as tf
 
         tf.config.set_visible_devices([], "GPU")
-        if wanted.skips and not any(True for _ in _prepared(tf, _samples(tf, replace(wanted, shuffled=False)), wanted).take(1)):
+        if wanted.skips and not any(
+            True for _ in _prepared(tf, _samples(tf, replace(wanted, shuffled=False)), wanted).take(1)
+        ):
             # TensorFlow skips the errors of an endless pipeline without end.
             raise LabkitError(f"the reader tf_data can read none of the images in {wanted.stored.folder}.")
         self._delivered = 0
@@ -122,10 +124,11 @@ def _image(tf: Any, data: Any, wanted: Wanted) -> Any:
     px = wanted.image_px
     if not wanted.train:
         image = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
-        edges = tf.cast(tf.shape(image)[:2], tf.float32)
-        size = tf.cast(edges * (px * 256 // 224) / tf.reduce_min(edges), tf.int32)
+        edges = tf.shape(image)[:2]
+        size = edges * (px * 256 // 224) // tf.reduce_min(edges)
+        corner = tf.cast(tf.round((size - px) / 2), tf.int32)  # rounded as torchvision's CenterCrop does
         image = tf.image.resize(image, size, antialias=True)
-        image = tf.image.resize_with_crop_or_pad(image, px, px)
+        image = tf.image.crop_to_bounding_box(image, corner[0], corner[1], px, px)
     else:
         begin, size, _ = tf.image.sample_distorted_bounding_box(
             tf.io.extract_jpeg_shape(data),

@@ -223,6 +223,8 @@ class Endless:
                     raise LabkitError("an epoch has no sample that can be read: make the set anew") from None
                 ended = True
                 self._start()
+            except (ConnectionError, EOFError) as error:  # while the batch was taken from a worker
+                raise LabkitError(f"a worker of the reader was killed ({error})") from error
             except RuntimeError as error:
                 if "timed out" not in str(error) or time.monotonic() > deadline:
                     raise

@@ -74,8 +74,6 @@ class Reader(ABC):
         while True:
             try:
                 part = self._next_part()
-            except LabkitError:
-                raise
             except Exception as error:
                 raise LabkitError(f"the reader {self.wanted.name} failed: {_first_line(error)}.") from error
             self.skipped += part.skipped
