@@ -204,6 +204,8 @@ def has_bursts(trial: Trial, job: Job) -> bool:
     eager = (
         trial.engine == "eager" and trial.framework == "torch" and trial.workload in OF_NETWORKS and not trial.epochs
     )
+    if trial.form != "embedded":  # a reader's buffers would fill during a burst
+        return False
     return job.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
 
 

@@ -474,3 +474,28 @@ def test_passes_read_files_in_worker_processes(forms: dict[str, StoredSet], meas
     assert found[load.key].facts["reader"] == "torch_pil"
     assert len(found[train.key].facts["waited_s"]) > len(found[train.key].result.host_s)
     assert "has the checksum 000000000000" in (found[gone.key].reason or "")
+
+
+def test_a_claim_meets_a_trial_that_reads_files_only_if_its_test_names_a_field_of_it() -> None:
+    from labkit.claims.evidence import Side, select
+
+    plain, cold = replace(TRAIN, form="embedded", reader="own", workers=0), replace(TRAIN, cache="cold")
+    sides: list[Any] = [Side(None, trial) for trial in (plain, TRAIN, cold)]  # type: ignore[arg-type]
+
+    def met(**wanted: Any) -> list[Trial]:
+        return [side.trial for side in select(sides, wanted)]
+
+    assert met() == met(workload="train", image_px=32) == [plain]
+    assert met(cache="cold") == [cold]
+    assert met(form="jpeg") == [TRAIN, cold]
+
+
+def test_labels_of_trials_name_what_differs_in_reading() -> None:
+    from labkit.show.labels import label, phrase
+    from labkit.trial_label import trial_label
+
+    others = [LOAD, replace(LOAD, reader="tf_data"), replace(LOAD, workers=2), replace(LOAD, cache="cold")]
+    assert len({trial_label(trial, beside=others) for trial in others}) == len(others)
+    assert label("reader", "tf_data") == "tf.data" and phrase("workers", 1) == "1 worker"
+    for column, words in (("reader", READERS), ("form", FORMS)):
+        assert len({label(column, word) for word in words} - set(words)) == len(words), "each has a name for readers"
