@@ -142,4 +142,4 @@ def _image(tf: Any, data: Any, wanted: Wanted) -> Any:
         )
         image = tf.io.decode_and_crop_jpeg(data, tf.concat([begin[:2], size[:2]], 0), channels=3)
         image = tf.image.random_flip_left_right(tf.image.resize(image, (px, px)), seed=wanted.seed)
-    return tf.cast(image + 0.5, tf.uint8)  # rounded
+    return tf.cast(image, tf.uint8)  # truncated, as hand-written pipelines do
