@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
-from labkit.data.chosen import stored_by_checksum
-from labkit.data.stored import StoredSet
 from labkit.errors import Unsupported
 from labkit.hardware.frameworks import is_keras
 from labkit.measure import begin_anew, free_keras, reset_compiler, reset_peak_memory, reset_peak_of_keras
@@ -31,18 +29,15 @@ class Data:
 
     def __init__(self) -> None:
         self.compiles = False
-        self._open: dict[tuple[str, ...], DataSet | StoredSet] = {}
+        self._open: dict[tuple[str, str], DataSet] = {}
 
-    def of(self, trial: Trial) -> DataSet | StoredSet | None:
+    def of(self, trial: Trial) -> DataSet | None:
         """Return the trial's data set; None for a workload without data."""
         if trial.data == NO_DATA:
             return None
-        form = trial.form
-        identity = (form, trial.data, trial.data_checksum)
+        identity = (trial.data, trial.data_checksum)
         if identity not in self._open:
-            name, checksum = identity[1:]
-            opened = open_by_checksum(name, checksum) if form == "embedded" else stored_by_checksum(form, checksum)
-            self._open[identity] = opened
+            self._open[identity] = open_by_checksum(*identity)
         return self._open[identity]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from labkit.data import DataSet
 from labkit.engines.captured import CapturedStep
 from labkit.engines.exchange import bytes_to_send
 from labkit.engines.hosted import HostedStep
@@ -22,21 +23,7 @@ def cost_of(trial: Trial) -> ModelFacts:
     return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
 
 
-class Described(Protocol):
-    """A data set, or the inputs of a training."""
-
-    @property
-    def description(self) -> str:
-        """One sentence about the images."""
-
-
-class TrainsOn(Described, Protocol):
-    """The inputs of a training."""
-
-    train_images: int
-
-
-def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[str, Any]:
+def facts_of_network(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
     """Return the facts of a network and its data that are known before the first step."""
     return {
         "parameters": cost.parameters,
@@ -50,14 +37,14 @@ def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[st
     }
 
 
-def facts_of_training(trial: Trial, cost: ModelFacts, inputs: TrainsOn) -> dict[str, Any]:
+def facts_of_training(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
     """Return the facts of a training that are known before its first step. Assumes that no cache holds weights."""
     traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes
     return {
-        **facts_of_network(trial, cost, inputs),
+        **facts_of_network(trial, cost, data),
         "weight_traffic_bytes_per_step": round(traffic),
         "flop_training": cost.flop_training,
-        "train_images": inputs.train_images,
+        "train_images": len(data.train),
     }
 
 
