@@ -6,12 +6,12 @@ network and images. It differs from the baseline in precision too, whose effect 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any, Literal
 
 from labkit.errors import unknown
-from labkit.trial import HOST_SETTINGS, Trial
+from labkit.trial import Trial
 
 Recipe = dict[str, Any]
 
@@ -114,39 +114,6 @@ def in_precision(mode: str, precision: str) -> Recipe:
         raise unknown("execution mode in any precision", mode, _IN_ANY_PRECISION)
     layout = {"memory_format": "channels_last"} if precision in _CHANNELS_LAST else {}
     return {**_IN_ANY_PRECISION[mode], **layout, "precision": precision}
-
-
-# One change each to the baseline, which a user can make to an eager loop without changing the model. TF32 keeps the
-# baseline's memory format here: `in_precision` changes both.
-_ONE_CHANGE: MappingProxyType[str, Recipe] = MappingProxyType(
-    {
-        **{setting: {"host_setting": setting} for setting in HOST_SETTINGS[1:]},
-        "fused": _IN_ANY_PRECISION["fused"],
-        "channels_last": {"memory_format": "channels_last"},
-        "tf32": {"precision": "tf32"},
-    }
-)
-
-
-def one_change(name: str) -> Recipe:
-    """Return the recipe of one change to the baseline, by its name in a profile's sweeps. Raise UserError for others.
-
-    >>> one_change("fused"), one_change("two_cores")
-    ({'optimizer': 'sgd_fused'}, {'host_setting': 'two_cores'})
-    """
-    if name not in _ONE_CHANGE:
-        raise unknown("change to the baseline", name, _ONE_CHANGE)
-    return dict(_ONE_CHANGE[name])
-
-
-def which_change(fields: Mapping[str, Any]) -> str | None:
-    """Return the change that alone tells a trial's fields from the baseline's; "" for the baseline, None for others.
-
-    >>> which_change({**Trial().as_dict(), "precision": "tf32"})
-    'tf32'
-    """
-    changed = {name: fields[name] for name in TUNED_FIELDS if fields[name] != getattr(_DEFAULT, name)}
-    return next((name for name, recipe in {"": PLAIN, **_ONE_CHANGE}.items() if recipe == changed), None)
 
 
 # Inference on a GPU: batch norm folded, weights and images in BF16, the whole prediction in one launch.

@@ -1,12 +1,28 @@
-"""Rules of the table of free speed: eager loops that differ from the baseline in one change, with the same model."""
+"""Free speed: eager loops that differ from the baseline in one change, with the same model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import pandas as pd
 
-from labkit.recipes import HOST_SETTING_TITLES, TUNED_FIELDS, which_change
+from labkit.errors import unknown
+from labkit.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
 from labkit.studies.lab import Sweep
 from labkit.studies.sweeps import BASELINE
+from labkit.trial import HOST_SETTINGS, Trial
+
+# TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
+_CHANGES: MappingProxyType[str, Recipe] = MappingProxyType(
+    {
+        **{setting: {"host_setting": setting} for setting in HOST_SETTINGS[1:]},
+        "fused": {"optimizer": "sgd_fused"},
+        "channels_last": {"memory_format": "channels_last"},
+        "tf32": {"precision": "tf32"},
+    }
+)
 
 # Names of the changes for readers, in the order of the table.
 TITLES = {
@@ -16,6 +32,28 @@ TITLES = {
     "channels_last": "channels last",
     "tf32": "TF32",
 }
+
+
+def one_change(name: str) -> Recipe:
+    """Return the recipe of one change to the baseline, by its name in a profile's sweeps. Raise UserError for others.
+
+    >>> one_change("fused"), one_change("two_cores")
+    ({'optimizer': 'sgd_fused'}, {'host_setting': 'two_cores'})
+    """
+    if name not in _CHANGES:
+        raise unknown("change to the baseline", name, _CHANGES)
+    return dict(_CHANGES[name])
+
+
+def which_change(fields: Mapping[str, Any]) -> str | None:
+    """Return the change that alone tells a trial's fields from the baseline's; "" for the baseline, None for others.
+
+    >>> which_change({**Trial().as_dict(), "precision": "tf32"})
+    'tf32'
+    """
+    default = Trial()
+    changed = {name: fields[name] for name in TUNED_FIELDS if fields[name] != getattr(default, name)}
+    return next((name for name, recipe in {"": PLAIN, **_CHANGES}.items() if recipe == changed), None)
 
 
 def change_of(frame: pd.DataFrame) -> pd.Series:

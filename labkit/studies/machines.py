@@ -65,11 +65,8 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
     shown, ends = [measured.iloc[:0]], []
     for key, rows in measured.groupby(by, sort=False, observed=True):
         equal = _equal(rows)
-        means, newest = (
-            equal.groupby("host")[metric].mean(),
-            equal["host"] == equal.loc[equal["started_at"].idxmax(), "host"],
-        )
-        shown.append(equal if len(means) >= HOSTS else equal[newest])
+        newest, means = equal.loc[equal["started_at"].idxmax(), "host"], equal.groupby("host")[metric].mean()
+        shown.append(equal if len(means) >= HOSTS else equal[equal["host"] == newest])
         ends.append((*key, len(means), means.max() / means.min()))
     table = pd.DataFrame(ends, columns=[*by, "machines", "apart"])
     return estimate(pd.concat(shown), metric, by).merge(table, on=by)

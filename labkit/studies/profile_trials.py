@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit import recipes
 from labkit.models import MODELS
+from labkit.studies import free_speed
 from labkit.studies.lab import Lab, Sweep
 from labkit.trial import Trial
 
@@ -82,7 +83,7 @@ def free(lab: Lab, sweep: Sweep) -> list[Trial]:
     large = {"image_px": sweep["free_large_px"], "batch": sweep["free_large_batch"]}
     trials: list[Trial] = []
     for size, names in ((small, sweep["free_changes"]), (large, sweep["free_large_changes"])):
-        loops = [recipes.PLAIN, *map(recipes.one_change, names)] if names else []
+        loops = [recipes.PLAIN, *map(free_speed.one_change, names)] if names else []
         trials += [trial for loop in loops for trial in lab.trials(model=sweep["free_model"], **size, **loop)]
     return trials
 

@@ -14,9 +14,9 @@ from labkit.claims.schema import FASTEST, Claim
 from labkit.data.chosen import data_at_scale
 from labkit.hardware.profile import Profile, load_profile, profile_names
 from labkit.places import notebook_of
-from labkit.recipes import which_change
 from labkit.registry import COMPARISON, STUDIES, Study
 from labkit.report.execute import planned_trials
+from labkit.studies.free_speed import which_change
 from labkit.trial import Trial
 from tests.unit.made_telemetry import PAPERS
 

@@ -20,12 +20,11 @@ from labkit.recipes import (
     of_framework,
     of_side,
     on_devices,
-    one_change,
     recipes,
     tuned,
     weight_passes,
-    which_change,
 )
+from labkit.studies.free_speed import one_change, which_change
 from labkit.trial import ENGINES, FRAMEWORKS, HOST_SETTINGS, Trial, grid
 
 Kind = Literal["cuda", "cpu"]

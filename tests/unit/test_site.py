@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -458,3 +459,17 @@ def test_texts_of_devices_hosts_errors_profiles_and_papers_are_escaped(evil_site
     shown = said_in(parsed(evil_site / name))
     for others in SAID_BY_OTHERS[name]:
         assert " ".join(evil(others).split()) in shown
+
+
+@pytest.mark.parametrize(
+    ("remarks", "shown"),
+    [
+        (["", ""], []),
+        (["by protocol 2"] * 2, ["by protocol 2"]),
+        (["by protocol 2", "", "by protocol 2"], ["2 studies by protocol 2"]),
+        (["with 3 of 6 rounds", "by protocol 2"], ["1 study by protocol 2", "1 study with 3 of 6 rounds"]),
+    ],
+)
+def test_the_index_counts_the_studies_that_a_remark_concerns(remarks: list[str], shown: list[str]) -> None:
+    studies: Any = [SimpleNamespace(how_measured=remark) for remark in remarks]
+    assert pages._exceptions(studies) == shown

@@ -14,13 +14,14 @@ from bs4 import BeautifulSoup
 
 from labkit.errors import UserError
 from labkit.hardware.profile import load_profile
-from labkit.recipes import CAPTURED, COMPILED, one_change
+from labkit.recipes import CAPTURED, COMPILED
 from labkit.registry import COMPARISON
 from labkit.report import compare
 from labkit.report.execute import Execution
 from labkit.report.scraps import Answer
 from labkit.results import Results, ratio
 from labkit.studies import comparison, machines
+from labkit.studies.free_speed import one_change
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.unit.test_site import (

@@ -12,11 +12,12 @@ from labkit.claims import judge_all
 from labkit.claims.evidence import Evidence
 from labkit.claims.papers import load_papers
 from labkit.hardware.profile import load_profile
-from labkit.recipes import in_precision, one_change, which_change
+from labkit.recipes import in_precision
 from labkit.results import Results, ratio
 from labkit.results.columns import WHAT_RAN
 from labkit.studies import free_speed, profile, requests
 from labkit.studies import profile_trials as grids
+from labkit.studies.free_speed import one_change, which_change
 from labkit.study import OpenStudy, open_study
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, of_records

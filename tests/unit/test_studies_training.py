@@ -117,6 +117,40 @@ def test_a_table_of_too_few_equal_machines_gives_the_reason(frame: pd.DataFrame,
     assert re.search(reason, shown.caption)
 
 
+def as_headlines(runs: pd.DataFrame) -> pd.DataFrame:
+    of_training = {"workload": "train", "epochs": 0, "energy_windows": 0, "busy_step_s": 0.01}
+    return runs.assign(energy_per_image_j=float("nan"), **of_training)
+
+
+def test_headline_numbers_are_over_three_equal_machines_or_of_the_newest() -> None:
+    by = ["mode"]
+    three, two = (machines.headlines(as_headlines(on_hosts(number)), by)["images_per_s"] for number in (3, 2))
+    baseline = three.set_index("mode").loc["baseline"]
+    assert baseline["value"] == pytest.approx(102 * 6 ** (1 / 3), rel=1e-3) and baseline["hosts"] == 3
+    assert (baseline["machines"], baseline["apart"]) == (3, pytest.approx(3))
+    newest = two.set_index("mode").loc["baseline"]
+    assert newest["value"] == pytest.approx(2 * 102, rel=1e-3)
+    assert (newest["hosts"], newest["machines"], newest["apart"]) == (1, 2, pytest.approx(2))
+    other = machines.headlines(as_headlines(on_hosts(2, machine="other")), by)["images_per_s"]
+    assert set(other["machines"]) == {1}, "unequal machines are not compared"
+
+
+def test_energy_has_runs_of_its_own_and_gives_no_throughput() -> None:
+    timed = as_headlines(on_hosts(1))
+    metered = timed.assign(energy_windows=3, images_per_s=1.0, energy_per_image_j=0.02)
+    shown = machines.headlines(pd.concat([timed, metered]), ["mode"])
+    assert shown["images_per_s"]["value"].min() > 100
+    assert shown["energy_per_image_j"]["value"].tolist() == pytest.approx([0.02, 0.02])
+    names = list(machines.columns(shown))
+    assert names[:2] == ["images/s", "machines apart, images/s"] and len(names) == 2 * len(machines.HEADLINES)
+    assert machines.columns(shown)["machines apart, images/s"].empty, "one machine has no range"
+
+
+def test_without_runs_there_are_no_headline_numbers() -> None:
+    shown = machines.headlines(as_headlines(on_hosts(1)).iloc[:0], ["mode"])
+    assert all(rows.empty for rows in shown.values())
+
+
 def test_a_step_is_split_into_the_devices_part_and_the_hosts() -> None:
     frame = pd.DataFrame({"pass_number": [1, 2, 3], "step_s": [0.03, 0.02, 0.01], "busy_step_s": [0.01, None, 0.011]})
     parts = training.device_and_host(frame).set_index(["pass_number", "part"])["step_s"]
