@@ -198,13 +198,6 @@ FRAMEWORK_TITLES: dict[str, str] = {
     "keras-jax": "Keras on JAX",
 }
 
-# Fields that future studies will add to a trial. Claims are fixed before measuring, so they use these names already. A
-# test checks that a field leaves this list once a trial has it.
-PLANNED_FIELDS: dict[str, str] = {
-    "cache": "12_data_pipeline: the page cache, cold or warm",
-    "readers": "12_data_pipeline: processes that read all of the data set, each in an order of its own",
-}
-
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")
 PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
 

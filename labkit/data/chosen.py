@@ -1,18 +1,27 @@
-"""The images and documents that a user chooses for a report: DATA= and REUTERS=."""
+"""The images and documents that a user chooses for a report: DATA= and REUTERS=, and images in files."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
-from labkit.data import DataSet, holds_validation_set, open_data, open_documents
+from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_set, open_data, open_documents
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
-from labkit.errors import UserError
+from labkit.data.stored import FORMS, StoredSet, make_from_folder, make_set, open_stored
+from labkit.data.stored.make import Progress
+from labkit.errors import DataError, UserError
 from labkit.registry import STUDIES, check_scale
 
 SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
 # Training and validation images of synthetic32 at each scale. Other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
+
+DRAWN = "drawn_jpegs"  # name of the stored sets that labkit draws
+OWN = "own_jpegs"  # name of a user's images, if they are not ImageNet's training images
+# Images of a drawn stored set at each scale, and their classes. A user's folder is used whole.
+STORED_IMAGES = {"smoke": (200, 50), "quick": (4_000, 1_000), "full": (50_000, 1_000)}
 
 
 def data_at_scale(name_or_path: str, scale: str) -> DataSet:
@@ -29,6 +38,39 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
         raise UserError(
             f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
         ) from error
+
+
+def stored_at_scale(
+    name_or_path: str, scale: str, *, forms: Sequence[str] = FORMS, progress: Progress | None = None
+) -> tuple[str, dict[str, StoredSet]]:
+    """Return the name (a trial's `data`) and the forms of a stored set. Make forms that are missing.
+
+    The set is the user's folder if it holds JPEG files in `train/<class>/`, else a drawn one in the scale's size. The
+    form `jpeg` is always there. Raise the errors of `labkit.data.stored.make_set` and `make_from_folder`.
+    """
+    images, classes = STORED_IMAGES[check_scale(scale)]
+    wanted = [form for form in FORMS if form == "jpeg" or form in forms]
+    if name_or_path and name_or_path not in NAMES and (Path(name_or_path).expanduser() / "train").is_dir():
+        made = make_from_folder(name_or_path, forms=wanted, progress=progress)
+        folders = {Path(sample.path).parent.name for sample in made["jpeg"].samples}
+        return ILSVRC2012 if all(re.fullmatch(r"n\d{8}", name) for name in folders) else OWN, made
+    folder = cache_dir() / f"stored-drawn-{images}"
+    return DRAWN, make_set(folder, images=images, classes=classes, forms=wanted, progress=progress)
+
+
+def stored_by_checksum(form: str, checksum: str) -> StoredSet:
+    """Return the stored set with this content, as `open_by_checksum` does. Raise DataError if no whole one is there."""
+    for folder in sorted(cache_dir().glob("stored-*")):
+        try:
+            stored = open_stored(folder, form)
+        except UserError:
+            continue
+        if stored.checksum == checksum:
+            return stored
+    raise DataError(
+        f"no whole {form} form in {cache_dir()} has the checksum {checksum}; make the set first, or set LABKIT_CACHE "
+        "to the folder that holds it."
+    )
 
 
 def documents_of_user() -> DataSet:

@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from labkit import ranks
@@ -30,7 +31,7 @@ from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, OF_NETWORKS, Trial
-from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, Workload
+from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, HoldsReaders, Workload
 
 Event = dict[str, Any]
 
@@ -73,8 +74,9 @@ def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool
     phases["idle"] = before_s
     outcome: Event
     try:
-        with threads_of(trial), host_setting_of(trial) as set_facts:
-            outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases, gate_passed)}
+        with threads_of(trial), host_setting_of(trial) as set_facts, ExitStack() as at_end:
+            measured = _measure(trial, job, data, events, phases, gate_passed, at_end)
+            outcome = {"status": "ok", "reason": None, **measured}
             outcome["facts"] |= set_facts
         if team:
             team.announce(0)
@@ -94,9 +96,10 @@ def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> 
     team = ranks.team()
     assert team is not None
     team.barrier()
-    with threads_of(trial), host_setting_of(trial):
+    with threads_of(trial), host_setting_of(trial), ExitStack() as at_end:
         quiet: list[Any] = [lambda _phase: None, lambda _name: None]
         workload, _ = prepared_workload(trial, job.pass_number, data, *quiet, gate_passed=gate_passed)
+        _close_at_end(workload, at_end)
         clock = _clock(trial, workload)
         if trial.epochs:
             trains_epochs(trial, workload).restart()
@@ -129,7 +132,20 @@ def _pause(seconds: float) -> tuple[float, float]:
     return began, time.monotonic()
 
 
-def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[str, float], gate_passed: bool) -> Event:
+def _close_at_end(workload: Workload, at_end: ExitStack) -> None:
+    if isinstance(workload, HoldsReaders):
+        at_end.callback(workload.close)
+
+
+def _measure(
+    trial: Trial,
+    job: Job,
+    data: Data,
+    events: Events,
+    phases: dict[str, float],
+    gate_passed: bool,
+    at_end: ExitStack,
+) -> Event:
     mark = time.perf_counter()
 
     def close_phase(name: str) -> None:
@@ -145,6 +161,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         lambda name: events.progress(name, 0.0),
         gate_passed=gate_passed,
     )
+    _close_at_end(workload, at_end)
     if isinstance(workload, BuildsInPhases):
         phases |= workload.build_phases
         phases["build"] -= sum(workload.build_phases.values())
@@ -187,6 +204,8 @@ def has_bursts(trial: Trial, job: Job) -> bool:
     eager = (
         trial.engine == "eager" and trial.framework == "torch" and trial.workload in OF_NETWORKS and not trial.epochs
     )
+    if trial.form != "embedded":  # a reader's buffers would fill during a burst
+        return False
     return job.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
 
 

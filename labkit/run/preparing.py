@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
+from labkit.data.chosen import stored_by_checksum
+from labkit.data.stored import StoredSet
 from labkit.errors import Unsupported
 from labkit.hardware.frameworks import is_keras
 from labkit.measure import begin_anew, free_keras, reset_compiler, reset_peak_memory, reset_peak_of_keras
@@ -29,15 +31,18 @@ class Data:
 
     def __init__(self) -> None:
         self.compiles = False
-        self._open: dict[tuple[str, str], DataSet] = {}
+        self._open: dict[tuple[str, ...], DataSet | StoredSet] = {}
 
-    def of(self, trial: Trial) -> DataSet | None:
+    def of(self, trial: Trial) -> DataSet | StoredSet | None:
         """Return the trial's data set; None for a workload without data."""
         if trial.data == NO_DATA:
             return None
-        identity = (trial.data, trial.data_checksum)
+        form = trial.form
+        identity = (form, trial.data, trial.data_checksum)
         if identity not in self._open:
-            self._open[identity] = open_by_checksum(*identity)
+            name, checksum = identity[1:]
+            opened = open_by_checksum(name, checksum) if form == "embedded" else stored_by_checksum(form, checksum)
+            self._open[identity] = opened
         return self._open[identity]
 
 

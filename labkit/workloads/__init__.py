@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
+from labkit.data.stored import StoredSet
 from labkit.errors import Unsupported, unknown
 from labkit.measure import Held
 from labkit.records.scored import Scored
 from labkit.trial import Trial
+
+FROM_FILES = ("load", "train")  # the workloads whose images a reader may deliver
 
 
 class Workload(Protocol):
@@ -86,6 +89,14 @@ class ScoresImages(Workload, Protocol):
 
 
 @runtime_checkable
+class HoldsReaders(Workload, Protocol):
+    """A workload that may have started processes and threads, which end with `close`."""
+
+    def close(self) -> None:
+        """End them. The workload cannot be used afterwards."""
+
+
+@runtime_checkable
 class HoldsTensors(Workload, Protocol):
     """A training that can list its tensors in memory between steps."""
 
@@ -127,11 +138,16 @@ class TrainsEpochs(Workload, Protocol):
         """Score all validation images."""
 
 
-def build_workload(trial: Trial, data: DataSet | None) -> Workload:
+def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
     """Build a trial's workload: a module of this package, or any importable module if the name has a dot."""
-    build: Callable[[Trial, DataSet | None], Workload]
+    build: Callable[[Trial, DataSet | StoredSet | None], Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
+    elif trial.form != "embedded" and (trial.framework != "torch" or trial.workload not in FROM_FILES):
+        raise Unsupported(
+            f"readers of files feed the workloads {' and '.join(FROM_FILES)} in PyTorch, not {trial.workload} in "
+            f"{trial.framework}"
+        )
     elif trial.framework != "torch" and trial.workload != "train":
         raise Unsupported(f"the {trial.workload} workload needs PyTorch; {trial.framework} has only the train workload")
     elif trial.framework != "torch":

@@ -23,6 +23,8 @@ from labkit.data.augment import TORCH_FORMATS
 from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.loader import StreamingLoader
 from labkit.data.order import WHOLE, Shard
+from labkit.data.readers.fed import FedLoader
+from labkit.data.stored import StoredSet
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
 from labkit.engines.exchange import check_same_everywhere
@@ -44,7 +46,7 @@ from labkit.workloads._two_jobs import TwoJobs
 EVALUATION_BATCH = 500
 
 
-def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
+def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | TwoJobs:
     """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
         raise GateError("training needs images or documents: the trial's `data` names no data set")
@@ -65,10 +67,12 @@ class TrainWorkload(Prepared):
     `adapt` may change the model in place before its first use.
     """
 
-    def __init__(self, trial: Trial, data: DataSet, *, adapt: Callable[[nn.Module], None] | None = None) -> None:
+    def __init__(
+        self, trial: Trial, data: DataSet | StoredSet, *, adapt: Callable[[nn.Module], None] | None = None
+    ) -> None:
         self.trial = trial
         self.images_per_step = trial.batch_of_step
-        self._data, self._inputs = data, inputs_of(trial, data)
+        self._inputs = inputs_of(trial, data)
         precision.set_modes(trial)
         self._adapt = adapt
         model = self._build()
@@ -92,17 +96,20 @@ class TrainWorkload(Prepared):
             else Training(trial, model, captured=captured, restarts=restarts)
         )
         self.run = self._drive()
-        self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
+        self._rates = learning_rates(trial, self._inputs.train_images) if trial.epochs else None
         self._step = 0
         cost = cost_of(trial)
         self.flop_per_step = cost.flop_training * trial.batch_of_step
         self.facts = {
-            **facts_of_training(trial, cost, data),
+            **facts_of_training(trial, cost, self._inputs),
             **self._inputs.facts,
             "loader": self.run.kind,
             **facts_of_exchange(self.training, self._team, averaged=not self._is_stale),
             **self.training.facts,
         }
+        if self._fed is not None:
+            # Seconds in which the steps waited for their batch: before the first block, and in each block.
+            self.facts["waited_s"] = []
 
     def _build(self) -> nn.Module:
         """Return the model with its initial weights, which the seed determines."""
@@ -120,9 +127,10 @@ class TrainWorkload(Prepared):
         """Return the step with its loader. A captured step needs a batch at fixed addresses."""
         shard = Shard(self._team.rank, self._team.size) if self._team else WHOLE
         loader = self._inputs.loader(dtype=self.training.input_dtype, shard=shard)
+        self._fed = loader if isinstance(loader, FedLoader) else None
         if "graph" not in self.trial.engine:
             return HostedStep(self.training, loader)
-        if isinstance(loader, StreamingLoader):
+        if isinstance(loader, StreamingLoader | FedLoader):
             shape: dict[str, Any] = {"image_px": self.trial.image_px, "memory_format": self.trial.memory_format}
             return CapturedStep(self.training, HostFed(loader, dtype=self.training.input_dtype, **shape))
         assert isinstance(loader, StaticBatch), "a captured step runs on a GPU"
@@ -276,7 +284,15 @@ class TrainWorkload(Prepared):
     def read_loss(self) -> float | None:
         """Return the mean loss since the last call, None if not finite."""
         mean = float(self.run.take_losses())
+        if self._fed is not None:
+            self.facts["skipped"] = self._fed.reader.skipped
+            self.facts["waited_s"].append(self._fed.take_waited_s())
         return mean if math.isfinite(mean) else None
+
+    def close(self) -> None:
+        """Close the reader of files, if there is one."""
+        if self._fed is not None:
+            self._fed.close()
 
     def held(self) -> Held:
         """Return the tensors in memory between two steps."""
@@ -289,7 +305,7 @@ class TrainWorkload(Prepared):
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
-        images, batch = len(self._data.train), self.trial.batch_of_step
+        images, batch = self._inputs.train_images, self.trial.batch_of_step
         return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def learning_rate(self) -> float:
@@ -301,7 +317,7 @@ class TrainWorkload(Prepared):
     @torch.no_grad()
     def evaluate(self) -> Scores:
         """Score all validation images: mean loss, top-1 and top-5 (with fewer than five classes, the top of all)."""
-        trial, model, split = self.trial, self.training.model, self._data.val
+        trial, model = self.trial, self.training.model
         batches = self._inputs.in_order(batch=EVALUATION_BATCH, dtype=self.training.input_dtype)
         sums = torch.zeros(3, device=trial.device, dtype=torch.float64)
         model.eval()
@@ -313,5 +329,5 @@ class TrainWorkload(Prepared):
                 loss = functional.cross_entropy(logits, labels, reduction="sum")
                 sums += torch.stack([loss, ranked[:, 0].sum(), ranked.any(dim=1).sum()])
         model.train()
-        loss_sum, first, among = (sums / len(split)).tolist()
-        return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, len(split))
+        loss_sum, first, among = (sums / self._inputs.val_images).tolist()
+        return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, self._inputs.val_images)
