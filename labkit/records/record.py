@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 from labkit.hardware.frameworks import version_of
 from labkit.records.observed import Telemetry
 from labkit.records.packed import packed, unpacked
+from labkit.records.reads import Reads
 from labkit.records.scored import Scored
 from labkit.records.traced import Trace
 from labkit.trial import Trial, trial_from_dict
@@ -172,7 +173,7 @@ class Record(_Part):
     wall_s: float
     phases_s: dict[str, float] = {}
     facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, stem, memory, threads
-    result: Annotated[Blocks | Epochs, Field(discriminator="kind")] | None = None
+    result: Annotated[Blocks | Epochs | Reads, Field(discriminator="kind")] | None = None
     telemetry: Telemetry | None = None
 
     @property
@@ -184,6 +185,11 @@ class Record(_Part):
     def epochs(self) -> Epochs | None:
         """The result if it is a training run, else None."""
         return self.result if isinstance(self.result, Epochs) else None
+
+    @property
+    def reads(self) -> Reads | None:
+        """The result if it is epochs over files, else None."""
+        return self.result if isinstance(self.result, Reads) else None
 
     @property
     def as_trial(self) -> Trial:

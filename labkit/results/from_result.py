@@ -12,6 +12,7 @@ from statistics import fmean
 
 from labkit.records import Blocks, Epoch, Record
 from labkit.records.scored import Accuracy
+from labkit.results import from_reads
 from labkit.results import from_trace as traced
 
 
@@ -32,7 +33,7 @@ def value_of_any(record: Record, metric: str) -> float | None:
         return None
     if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
         return None
-    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS).get(metric)
+    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS if record.epochs else from_reads.FIGURES).get(metric)
     if derive:
         return derive(record)
     if metric in PREPARATIONS:

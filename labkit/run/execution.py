@@ -27,11 +27,12 @@ from labkit.run.afterwards import asked_of_answers, asked_of_steps
 from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
 from labkit.run.protocol import CEILING_SHARE, Events, without_paths
+from labkit.run.reading import read_epochs
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, OF_NETWORKS, Trial
-from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, HoldsReaders, Workload
+from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, HoldsReaders, ReadsFiles, Workload
 
 Event = dict[str, Any]
 
@@ -166,6 +167,8 @@ def _measure(
         phases |= workload.build_phases
         phases["build"] -= sum(workload.build_phases.values())
     clock = _clock(trial, workload)
+    if trial.epochs and isinstance(workload, ReadsFiles):
+        return _read_epochs(trial, workload, clock, events, phases)
     if trial.epochs:
         return _train_epochs(trial, workload, clock, events, phases)
     timing = job.timing
@@ -272,6 +275,16 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
     phases["timed"] = sum(epoch.train_s for epoch in epochs)
     phases["validation"] = sum(epoch.val_s for epoch in epochs)
     result = Epochs(seed=trial.seed, epochs=epochs)
+    return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
+
+
+def _read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
+    """Run epochs over images in files. Return their result and facts."""
+    quiet_collector()
+    began = time.perf_counter()
+    result = read_epochs(trial, workload, clock, lambda share: events.progress("epochs", share))
+    phases["timed"] = sum(epoch.seconds for epoch in result.epochs)
+    phases["fill"] = time.perf_counter() - began - phases["timed"]  # of the page cache, or its emptying
     return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
 
 

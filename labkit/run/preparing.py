@@ -19,6 +19,7 @@ from labkit.workloads import (
     DrawsSamples,
     HasGate,
     Prepared,
+    ReadsFiles,
     ScoresImages,
     TrainsEpochs,
     Workload,
@@ -113,7 +114,7 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(f"the {trial.workload} workload scores no images")
         if trial.samples and not isinstance(workload, DrawsSamples):
             raise Unsupported(f"the {trial.workload} workload makes no images, so it has no samples")
-        if trial.epochs:
+        if trial.epochs and not isinstance(workload, ReadsFiles):
             trains_epochs(trial, workload)
     except Unsupported as error:
         if team is None:

@@ -138,6 +138,25 @@ class TrainsEpochs(Workload, Protocol):
         """Score all validation images."""
 
 
+@runtime_checkable
+class ReadsFiles(Workload, Protocol):
+    """A workload whose images lie in files, so that whole epochs can be read from them.
+
+    `waited_s` are the seconds that all steps so far have waited for their batches, and `skipped` the images that could
+    not be read.
+    """
+
+    stored: StoredSet
+    waited_s: float
+    skipped: int
+
+    def restart(self) -> None:
+        """Start its readers anew, which forgets the batches that were read ahead."""
+
+    def steps_of_epoch(self, epoch: int) -> int:
+        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
+
+
 def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
     """Build a trial's workload: a module of this package, or any importable module if the name has a dot."""
     build: Callable[[Trial, DataSet | StoredSet | None], Workload]
