@@ -1,0 +1,186 @@
+"""Rules of the study of data pipelines: what a step needs, which loader delivers it, and what an epoch reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from labkit.registry import METRICS
+from labkit.show.labels import label, phrase
+from labkit.studies.values import NOT_MEASURED
+
+BOUND = "resident"  # the reader of images in memory: the same step without any waiting
+COLD, CACHED = "JPEG files, cold", "JPEG files, page cache"  # marks of `storage`
+LARGEST = "largest cold read, any form"
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that read files, with three more columns of texts: `loader`, `setting` and `task`.
+
+    `loader` is the reader with its form, `setting` the network with its precision and engine, and `task` the setting of
+    a training, or the loader alone.
+    """
+    rows = frame[frame["form"] != "embedded"]
+    loaders = [f"{label('reader', reader)} ({label('form', form)})" for reader, form in _pairs(rows, "reader", "form")]
+    engines = rows["engine"].map({"eager": "eager"}).fillna("CUDA graph")
+    settings = [
+        f"{label('model', model)}, {label('precision', precision)}, {engine}"
+        for (model, precision), engine in zip(_pairs(rows, "model", "precision"), engines, strict=True)
+    ]
+    trains = rows["workload"] == "train"
+    tasks = np.where(trains, settings, [f"{loader} alone" for loader in loaders])
+    texts = {"loader": loaders, "setting": settings, "task": tasks}
+    return rows.assign(**{name: pd.Series(cells, rows.index, dtype=object) for name, cells in texts.items()})
+
+
+def alone(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the timed rows of loaders alone, which read from the page cache."""
+    return frame[(frame["workload"] == "load") & (frame["epochs"] == 0)]
+
+
+def with_most_workers(loads: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each loader with its largest number of workers.
+
+    >>> loads = pd.DataFrame({"reader": "grain", "form": "jpeg", "workers": [1, 16]})
+    >>> with_most_workers(loads)["workers"].tolist()
+    [16]
+    """
+    return loads[loads["workers"] == loads.groupby(["reader", "form"])["workers"].transform("max")]
+
+
+def fed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the timed rows of trainings that a loader feeds."""
+    return frame[(frame["workload"] == "train") & (frame["epochs"] == 0)]
+
+
+def bytes_per_image(loads: pd.DataFrame, form: str = "jpeg") -> float:
+    """Return the mean bytes of an image's file in a form; NaN if no loader read it.
+
+    >>> loads = pd.DataFrame({"form": ["jpeg"], "bytes_per_s": [11e6], "images_per_s": [100.0]})
+    >>> bytes_per_image(loads)
+    110000.0
+    """
+    rows = loads[loads["form"] == form]
+    return float((rows["bytes_per_s"] / rows["images_per_s"]).median())
+
+
+def needs(fed_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
+    """Return the rows of trainings that never wait; `read_bytes_per_s` is what their steps would read from files.
+
+    `image_bytes` are the mean bytes of an image's file.
+    """
+    rows = fed_rows[fed_rows["reader"] == BOUND]
+    return rows.assign(read_bytes_per_s=rows["images_per_s"] * image_bytes)
+
+
+def enough(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each `setting` of `needed`, the loader that delivers enough images with the fewest workers.
+
+    Both tables are of `estimate` for images/s: `rates` by `loader` and `workers`, `needed` by `setting`. `delivered` is
+    the loader's rate, and `share` the part of the need that it covers, at most 1. If no loader delivers enough, the
+    fastest is named.
+
+    >>> rates = pd.DataFrame({"loader": "tf.data", "workers": [1, 4, 8], "value": [400.0, 1500.0, 2800.0]})
+    >>> needed = pd.DataFrame({"setting": ["ResNet-50", "AlexNet"], "value": [1000.0, 5600.0]})
+    >>> enough(rates, needed)[["workers", "share"]].values.tolist()
+    [[4.0, 1.0], [8.0, 0.5]]
+    """
+    rows = []
+    for setting, need in zip(needed["setting"], needed["value"], strict=True):
+        ranked = rates.sort_values("value", ascending=False)
+        able = ranked[ranked["value"] >= need].sort_values("workers", kind="stable")
+        for row in (able if len(able) else ranked).head(1).to_dict("records"):
+            share = min(1.0, row["value"] / need)
+            found = {"loader": row["loader"], "workers": row["workers"], "delivered": row["value"], "share": share}
+            rows.append({"setting": setting, "value": need, **found})
+    columns = ["setting", "value", "loader", "workers", "delivered", "share"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def of_setting(found: pd.DataFrame, setting: str) -> str:
+    """Return the row of `enough` of a setting for a sentence.
+
+    >>> found = pd.DataFrame({"setting": ["ResNet-50"], "loader": ["tf.data"], "workers": [4.0], "share": [0.5]})
+    >>> of_setting(found, "ResNet-50"), of_setting(found, "AlexNet")
+    ('none; tf.data with 4 workers delivers 50 %', 'not measured')
+    """
+    for row in found[found["setting"] == setting].to_dict("records"):
+        who = f"{row['loader']} with {phrase('workers', row['workers'])}"
+        return who if row["share"] >= 1 else f"none; {who} delivers {100 * row['share']:.0f} %"
+    return NOT_MEASURED
+
+
+def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame, most: int = 3) -> pd.DataFrame:
+    """Return marks at what the `most` settings with the smallest needs take, beside each loader of `loads`."""
+    marks = needed.nsmallest(most, "value").rename(columns={"setting": "label"})[["label", "value"]]
+    return loads[["reader", "form"]].drop_duplicates().merge(marks, how="cross")
+
+
+def beside_needs(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
+    """Return the rates of loaders by `workers` with a level line for each need; `line` names them."""
+    levels = rates[["workers"]].drop_duplicates().merge(needed.rename(columns={"setting": "line"}), how="cross")
+    return pd.concat([rates.rename(columns={"loader": "line"}), levels], ignore_index=True)
+
+
+def storage(epochs: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
+    """Return reference marks for each `setting` of `needed`: `value` in bytes/s and `label`.
+
+    `epochs` is of `of_epochs`. The marks are the JPEG files read in a first epoch from an
+    empty page cache, those delivered from a full one, and the largest rate of reads in any first epoch.
+    """
+    rows = epochs[(epochs["workload"] == "load") & (epochs["readers"] == 1)]
+    cold, warm = rows[(rows["cache"] == "cold") & (rows["epoch"] == 1)], rows[rows["cache"] == "warm"]
+    read = cold.assign(rate=cold["read_bytes"] / cold["seconds"]).groupby(["reader", "form"])["rate"].mean()
+    delivered = (warm["file_bytes"] / warm["seconds"]).groupby([warm["reader"], warm["form"]]).mean()
+    marks = {
+        COLD: read.get(("torch_pil", "jpeg"), np.nan),
+        CACHED: delivered.get(("torch_pil", "jpeg"), np.nan),
+        LARGEST: read.max(),
+    }
+    found = pd.DataFrame({"label": list(marks), "value": list(marks.values())}).dropna(subset=["value"])
+    return needed[["setting"]].drop_duplicates().merge(found, how="cross")
+
+
+def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of `Results.read_epochs` with the columns of `named`, and rates and shares of each epoch.
+
+    `read_share` is the bytes read over the size of the set. Other columns are named like the metrics.
+    """
+    rows = _with_texts(epochs, frame)
+    return rows.assign(
+        images_per_s=rows["images"] / rows["seconds"],
+        stall_share=rows["waited_s"] / rows["seconds"],
+        cpu_per_image_s=rows["cpu_s"] / rows["images"],
+        read_share=rows["read_bytes"] / rows["file_bytes"],
+    )
+
+
+def course(reads: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rate of reads over time, of the first run of each task: `run`, `time_s`, `metric`, `value` (bytes/s).
+
+    `reads` is `Results.reads()`, `frame` of `named`. Each rate holds from its time to the next.
+    """
+    rows = _with_texts(reads, frame)
+    first = rows[(rows["pass_number"] == rows["pass_number"].min()) & (rows["readers"] == 1)]
+    runs = []
+    for (task, cache), of_run in first.groupby(["task", "cache"], sort=False):
+        began_s = 0.0
+        for _, of_epoch in of_run.groupby("epoch"):
+            times = np.concatenate([[0.0], of_epoch["time_s"]])
+            counts = np.concatenate([[0.0], of_epoch["read_until_bytes"]])
+            rates = np.diff(counts) / np.diff(times)
+            runs.append(pd.DataFrame({"time_s": began_s + times[:-1], "value": rates, "run": f"{task}, {cache}"}))
+            began_s += times[-1]
+        runs.append(pd.DataFrame({"time_s": [began_s], "value": [0.0], "run": f"{task}, {cache}"}))
+    whole = pd.concat(runs) if runs else pd.DataFrame(columns=["time_s", "value", "run"])
+    return whole.assign(metric="read_bytes_per_s")
+
+
+def _with_texts(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a long table with all columns of its records that are no metrics."""
+    about = frame.drop(columns=list(METRICS))
+    return long[["record", *(name for name in long if name not in about)]].merge(about, on="record")
+
+
+def _pairs(frame: pd.DataFrame, *names: str) -> list[tuple[str, str]]:
+    return list(frame[list(names)].itertuples(index=False, name=None))
