@@ -145,6 +145,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "first_prediction_s": _first_prediction_s,
     "time_to_first_step_s": _time_to_first_step_s,
     "framework_peak_bytes": _framework_peak_bytes,
+    "stall_share": from_reads.stall_share,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},
