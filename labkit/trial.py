@@ -80,7 +80,8 @@ WORDS = MappingProxyType(
         "form": FORMS,
         "reader": READERS,
         "cache": ("warm", "cold"),  # whether the operating system's page cache holds the files before an epoch
-        # With several readers. `own`: each takes the images in an order of its own; `shared`: all in the same order.
+        # With several readers. `own`: each takes all images, in an order of its own; `shared`: each takes its part of
+        # one order.
         "reader_order": ("own", "shared"),
     }
 )
@@ -217,6 +218,8 @@ class Trial:
                     raise UserError(
                         f"{name}={getattr(self, name)!r} needs images in files: give form= {' or '.join(FORMS[1:])}."
                     )
+        elif self.cache == "cold" and not self.epochs:
+            raise UserError("cache='cold' needs whole epochs, since it is cold only once: set epochs=1 or more.")
         elif self.reader == "own":
             raise UserError(f"form={self.form!r} needs a reader: give reader= {' or '.join(READERS[1:])}.")
         for (field, word), beside in _GOES_ONLY_WITH.items():

@@ -23,8 +23,9 @@ class ReadEpoch(BaseModel, extra="forbid", frozen=True):
     received_bytes: int | None = None  # over the network, without the loopback
     sent_bytes: int | None = None
     cpu_s: float | None = None
+    minor_faults: int | None = None  # page faults that needed no storage
     major_faults: int | None = None  # page faults that waited for storage
-    read_at_s: list[float] = []  # seconds since the epoch began, and the bytes read from storage up to then
+    read_at_s: list[float] = []  # seconds since the epoch began, and the bytes read up to then (by rank 0 of a team)
     read_until_bytes: list[int] = []
 
     @property

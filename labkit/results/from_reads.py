@@ -82,12 +82,25 @@ def _reread_share(record: Record) -> float | None:
     return None if share is None else max(0.0, 1 - share)
 
 
+def stall_share(record: Record) -> float | None:
+    """Return the share of the time in which the steps waited for their batches; None on a GPU.
+
+    The host queues steps ahead of a GPU, so its waiting is not the GPU's.
+    """
+    if record.trial["device"] == "cuda":
+        return None
+    if record.blocks:
+        waits_s = record.facts.get("waited_s") or []  # the first is that before the blocks
+        return sum(waits_s[1:]) / record.blocks.timed_s if waits_s else None
+    return _last(record).waited_s / _last(record).seconds
+
+
 FIGURES: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _last(record).images / _last(record).seconds,
     "step_s": lambda record: _last(record).seconds / _last(record).steps,
     "epoch_s": lambda record: _last(record).seconds,
     "run_s": lambda record: sum(epoch.seconds for epoch in _reads(record).epochs),
-    "stall_share": lambda record: _last(record).waited_s / _last(record).seconds,
+    "stall_share": stall_share,
     "read_bytes": lambda record: _first(record).read_bytes,
     "read_bytes_per_s": _read_bytes_per_s,
     "read_rate_late_over_early": _late_over_early,

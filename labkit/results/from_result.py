@@ -124,14 +124,6 @@ def _time_to_first_step_s(record: Record) -> float | None:
     return None if build_s is None or first_s is None else float(build_s) + first_s
 
 
-def _stall_share(record: Record) -> float | None:
-    """Return the share of the timed blocks in which steps waited for their batches; None without a reader of files."""
-    waited_s, timed_s = record.facts.get("waited_s"), _blocks(record).host_s
-    if not isinstance(waited_s, list) or len(waited_s) < len(timed_s):
-        return None
-    return float(sum(waited_s[-len(timed_s) :]) / sum(timed_s))
-
-
 def _framework_peak_bytes(record: Record) -> float | None:
     """Return the peak of the framework's counter of GPU memory; None on a CPU."""
     if record.trial["device"] != "cuda":
@@ -153,7 +145,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "first_prediction_s": _first_prediction_s,
     "time_to_first_step_s": _time_to_first_step_s,
     "framework_peak_bytes": _framework_peak_bytes,
-    "stall_share": _stall_share,
+    "stall_share": from_reads.stall_share,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},

@@ -102,9 +102,11 @@ def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> 
         workload, _ = prepared_workload(trial, job.pass_number, data, *quiet, gate_passed=gate_passed)
         _close_at_end(workload, at_end)
         clock = _clock(trial, workload)
-        if trial.epochs:
-            trains_epochs(trial, workload).restart()
         quiet_collector()
+        if trial.epochs and isinstance(workload, ReadsFiles):
+            read_epochs(trial, workload, clock, lambda _share: None)
+        elif trial.epochs:
+            trains_epochs(trial, workload).restart()
         while steps := team.hear():
             clock.time_block(workload.step, steps)
             if workload.read_loss:

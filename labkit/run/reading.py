@@ -2,83 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
+from typing import Any
 
-from labkit.data.stored import page_cache
-from labkit.data.stored.counters import Counters, Series
-from labkit.errors import Unsupported
+from labkit import ranks
+from labkit.data.stored.counters import Counters, Series, Snapshot
 from labkit.measure import Clock
 from labkit.records.reads import ReadEpoch, Reads
 from labkit.trial import Trial
 from labkit.workloads import ReadsFiles
 
 PARTS = 20  # of an epoch
-_CHUNK_BYTES = 2**22
+_OF_PROCESSES = ("read_bytes", "rchar", "write_bytes", "cpu_s", "minor_faults", "major_faults", "peak_rss_bytes")
+_OF_HOST = ("network_received_bytes", "network_sent_bytes")
 
 
 def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Callable[[float], None]) -> Reads:
     """Run `trial.epochs` epochs of a workload over its stored set. `on_share` receives the progress.
 
-    The first epoch begins with the page cache that the trial names. Raise Unsupported where the page cache of the set's
-    file system cannot be emptied.
+    The first epoch begins with the page cache that the trial names. Its bytes include those that the readers read ahead
+    while they start; its time does not. Every rank of a team must make this call, and counts for all.
+
+    Raise Unsupported where the page cache cannot be emptied or filled.
     """
-    stored = workload.stored
-    if trial.cache == "cold":
-        if reason := page_cache.why_not_cold(stored.folder):
-            raise Unsupported(reason)
-        page_cache.drop(stored.files)
-    else:
-        _fill(stored.files)
-    cached_share = page_cache.resident_share(stored.files)
-    counters = Counters(stored.folder)
+    cached_share = workload.bring_cache()
+    counters = Counters(workload.stored.folder)
+    before = counters.now()
     workload.restart()
-    epochs = []
+    epochs: list[ReadEpoch] = []
     for number in range(trial.epochs):
-        epochs.append(_epoch(number, trial, workload, clock, counters))
+        epoch, before = _epoch(number, workload, clock, counters, before)
+        epochs.append(epoch)
         on_share((number + 1) / trial.epochs)
     return Reads(
-        file_bytes=stored.file_bytes,
+        file_bytes=workload.stored.file_bytes,
         cached_share_before=cached_share,
-        skipped=workload.skipped,
-        peak_memory_bytes=counters.now().peak_rss_bytes,
+        skipped=sum(_of_all_ranks(workload.skipped)),
+        peak_memory_bytes=_summed(before)["peak_rss_bytes"],
         epochs=epochs,
     )
 
 
-def _epoch(number: int, trial: Trial, workload: ReadsFiles, clock: Clock, counters: Counters) -> ReadEpoch:
+def _epoch(
+    number: int, workload: ReadsFiles, clock: Clock, counters: Counters, before: Snapshot
+) -> tuple[ReadEpoch, Snapshot]:
+    """Return an epoch whose bytes count from `before`, and the counters at its end."""
     steps, waited_before_s = workload.steps_of_epoch(number), workload.waited_s
     ends = [steps * part // PARTS for part in range(PARTS + 1)]
     with Series(counters) as series:
-        parts_s = [
-            clock.time_block(workload.step, after - before)[0]
-            for before, after in pairwise(ends)
-            if after > before
-        ]
-    before, *later = series.snapshots
-    grown = [snapshot - before for snapshot in later]
-    counted, course = grown[-1], [each for each in grown if each.read_bytes is not None]
-    return ReadEpoch(
+        parts_s = [_block_s(workload, clock, end - begin) for begin, end in pairwise(ends) if end > begin]
+    began, *later = series.snapshots
+    course = [
+        (at.time_s - began.time_s, at.read_bytes - before.read_bytes)
+        for at in later
+        if at.read_bytes is not None and before.read_bytes is not None
+    ]
+    grown = _summed(later[-1] - before)
+    waits_s = _of_all_ranks(workload.waited_s - waited_before_s)
+    epoch = ReadEpoch(
         steps=steps,
-        images=steps * trial.batch_of_step,
+        images=steps * (workload.images_per_step or 0),
         parts_s=parts_s,
-        waited_s=workload.waited_s - waited_before_s,
-        read_bytes=counted.read_bytes,
-        asked_bytes=counted.rchar,
-        written_bytes=counted.write_bytes,
-        received_bytes=counted.network_received_bytes,
-        sent_bytes=counted.network_sent_bytes,
-        cpu_s=counted.cpu_s,
-        major_faults=counted.major_faults,
-        read_at_s=[each.time_s for each in course],
-        read_until_bytes=[each.read_bytes for each in course if each.read_bytes is not None],
+        waited_s=sum(waits_s) / len(waits_s),
+        read_bytes=grown["read_bytes"],
+        asked_bytes=grown["rchar"],
+        written_bytes=grown["write_bytes"],
+        received_bytes=grown["network_received_bytes"],
+        sent_bytes=grown["network_sent_bytes"],
+        cpu_s=grown["cpu_s"],
+        minor_faults=grown["minor_faults"],
+        major_faults=grown["major_faults"],
+        read_at_s=[at_s for at_s, _ in course],
+        read_until_bytes=[until for _, until in course],
     )
+    return epoch, later[-1]
 
 
-def _fill(files: Iterable[Path]) -> None:
-    """Read files once, so that the page cache holds them."""
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            while file.read(_CHUNK_BYTES):
-                pass
+def _block_s(workload: ReadsFiles, clock: Clock, steps: int) -> float:
+    team = ranks.team()
+    if team is not None and not team.leads:
+        team.hear()
+    return clock.time_block(workload.step, steps)[0]
+
+
+def _of_all_ranks(value: Any) -> list[Any]:
+    team = ranks.team()
+    return [value] if team is None else team.gather(value)
+
+
+def _summed(counted: Snapshot) -> dict[str, Any]:
+    """Return counters of all ranks together; None where a rank lacks the counter. A host's count once."""
+    own = {name: getattr(counted, name) for name in _OF_PROCESSES}
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        own |= {name: getattr(counted, name) for name in _OF_HOST}
+    of_ranks = _of_all_ranks(own)
+    total = {}
+    for name in (*_OF_PROCESSES, *_OF_HOST):
+        values = [of_rank[name] for of_rank in of_ranks if name in of_rank]
+        total[name] = None if None in values else sum(values)
+    return total

@@ -150,8 +150,11 @@ class ReadsFiles(Workload, Protocol):
     waited_s: float
     skipped: int
 
+    def bring_cache(self) -> float | None:
+        """Bring the page cache into the trial's state. Return the share of the set that it holds, None if unknown."""
+
     def restart(self) -> None:
-        """Start its readers anew, which forgets the batches that were read ahead."""
+        """Open its readers anew, which forgets the batches that were read ahead."""
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""

@@ -16,12 +16,13 @@ from labkit.data.loader import Batch, ResidentLoader
 from labkit.data.loaders import AnyLoader, make_loader
 from labkit.data.order import Shard
 from labkit.data.readers.fed import FedLoader
+from labkit.data.readers.reader import Reader
 from labkit.data.stored import StoredSet
 from labkit.engines import gate
 from labkit.errors import Unsupported
 from labkit.models import check_data, input_bytes
 from labkit.trial import Trial
-from labkit.workloads._reading import describe, open_readers
+from labkit.workloads._reading import bring_cache, describe, open_readers
 
 # Fields about pixels, or about networks that take images. With documents, these fields stay at their defaults, so that
 # each configuration has a single key.
@@ -80,32 +81,37 @@ class StoredInputs:
     def __init__(self, trial: Trial, stored: StoredSet) -> None:
         if reason := _why_not_fed(trial, stored):
             raise Unsupported(reason)
-        self._trial, self._stored = trial, stored
+        self._trial, self.stored = trial, stored
         self.train_images, self.val_images, self.description = stored.images, 0, describe(stored)
         self.facts: dict[str, Any] = {"image_bytes": input_bytes(trial.model, trial.image_px)}
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> FedLoader:  # noqa: ARG002 - captured steps cast
         """Return a loader of endless training batches on the trial's device. Each process reads all images."""
         trial = self._trial
-        (reader,), facts = open_readers(trial, self._stored, numbers=range(shard.rank, shard.rank + 1))
-        self.facts |= facts
+
+        def open_own() -> Reader:
+            (reader,), facts = open_readers(trial, self.stored, numbers=range(shard.rank, shard.rank + 1))
+            self.facts |= facts
+            return reader
+
+        if not trial.epochs:
+            self.facts["resident_share"] = bring_cache(trial, self.stored)
         prepare = Preparation(
             device=torch.device(trial.device),
             mean=MEAN,
             std=STD,
             memory_format=trial.memory_format,  # type: ignore[arg-type]
         )
-        return FedLoader(reader, prepare=prepare, repeats=gate.STEPS)
+        self.fed = FedLoader(open_own, prepare=prepare, repeats=gate.STEPS)
+        return self.fed
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:  # noqa: ARG002
-        """Raise Unsupported, since trials with epochs are refused."""
+        """Raise Unsupported, since nobody validates a training from files."""
         raise Unsupported("a set in files has no validation images")
 
 
 def _why_not_fed(trial: Trial, stored: StoredSet) -> str | None:
     """Return why readers cannot feed the trial's training; None if they can."""
-    if trial.epochs:
-        return "a training from files is timed in blocks of steps, and has no validation images: leave epochs"
     if trial.arrangement != "alone":
         return "a training from files is one job: leave arrangement"
     if trial.augment or trial.loader != "indexed":

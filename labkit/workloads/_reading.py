@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from labkit import ranks
+from labkit.data.order import WHOLE, Shard
 from labkit.data.readers import open_reader
 from labkit.data.readers.reader import Reader
 from labkit.data.stored import StoredSet
@@ -24,12 +25,11 @@ _AT_ONCE = 2**20
 
 
 def open_readers(trial: Trial, stored: StoredSet, *, numbers: range) -> tuple[list[Reader], dict[str, Any]]:
-    """Return the trial's readers with these numbers, and facts about them. Bring the page cache into its state first.
+    """Return the trial's readers with these numbers, and facts about them.
 
-    Every rank of a team must make this call. Raise Unsupported if the trial cannot read the set here.
+    Raise Unsupported if the trial cannot read the set here.
     """
-    facts: dict[str, Any] = {"resident_share": _bring_cache(trial, stored)}
-    began = time.perf_counter()
+    began, own = time.perf_counter(), trial.reader_order == "own"
     readers = [
         open_reader(
             trial.reader,
@@ -37,12 +37,13 @@ def open_readers(trial: Trial, stored: StoredSet, *, numbers: range) -> tuple[li
             batch=trial.batch_of_process,
             image_px=trial.image_px,
             workers=trial.workers,
-            seed=trial.seed + (number if trial.reader_order == "own" else 0),
+            seed=trial.seed + (number if own else 0),
+            shard=WHOLE if own else Shard(number, trial.readers),
             device=trial.device,
         )
         for number in numbers
     ]
-    facts |= {
+    facts = {
         "reader": trial.reader,
         "form": trial.form,
         "workers": trial.workers,
@@ -62,10 +63,12 @@ def describe(stored: StoredSet) -> str:
     )
 
 
-def _bring_cache(trial: Trial, stored: StoredSet) -> float | None:
+def bring_cache(trial: Trial, stored: StoredSet) -> float | None:
     """Drop the files from the page cache, or read them into it. Return the share that it holds afterwards.
 
-    It is None where the system does not tell it.
+    It is None where the system does not tell it. Every rank of a team must make this call.
+
+    Raise Unsupported if the page cache cannot be emptied, or cannot hold the files.
     """
     team = ranks.team()
     if trial.cache == "cold":

@@ -6,6 +6,7 @@ at most.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -14,11 +15,12 @@ import torch
 from labkit.data import DataSet
 from labkit.data.augment import Preparation
 from labkit.data.ilsvrc2012 import MEAN, STD
+from labkit.data.readers.reader import Reader
 from labkit.data.stored import StoredSet
 from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
 from labkit.workloads import Workload
-from labkit.workloads._reading import describe, open_readers
+from labkit.workloads._reading import bring_cache, describe, open_readers
 
 
 def build(trial: Trial, data: DataSet | StoredSet | None) -> LoadWorkload:
@@ -34,21 +36,46 @@ class LoadWorkload(Workload):
     """The readers of a trial, each with its own workers and a batch per step."""
 
     def __init__(self, trial: Trial, stored: StoredSet) -> None:
-        self._trial, self._stored = trial, stored
+        self._trial, self.stored, self.waited_s = trial, stored, 0.0
         self._prepare = Preparation(device=torch.device(trial.device), mean=MEAN, std=STD)
         self.images_per_step = trial.batch * trial.readers
         self.bytes_per_step = round(stored.file_bytes / stored.images * self.images_per_step)
-        self.readers, self.facts = open_readers(trial, stored, numbers=range(trial.readers))
-        self.facts |= {"skipped": 0, "threads": torch.get_num_threads(), "data_description": describe(stored)}
+        self.facts = {"skipped": 0, "threads": torch.get_num_threads(), "data_description": describe(stored)}
+        if not trial.epochs:
+            self.facts["resident_share"] = self.bring_cache()
+        self.readers: list[Reader] = []
+        self.restart()
+
+    @property
+    def skipped(self) -> int:
+        """The images that could not be read since the readers were opened."""
+        return sum(reader.skipped for reader in self.readers)
+
+    def bring_cache(self) -> float | None:
+        """Bring the page cache into the trial's state. Return the share of the set that it then holds."""
+        return bring_cache(self._trial, self.stored)
+
+    def restart(self) -> None:
+        """Open the readers anew, which forgets the batches that were read ahead."""
+        self.close()
+        self.readers, facts = open_readers(self._trial, self.stored, numbers=range(self._trial.readers))
+        self.facts |= facts
+
+    def steps_of_epoch(self, epoch: int) -> int:
+        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
+        images, batch = self.stored.images, self._trial.batch * self._trial.readers
+        return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def step(self) -> Any:
         """Take a batch from each reader. Return the last, on the device."""
         for reader in self.readers:
+            began = time.perf_counter()
             images, labels = reader.next_batch()
+            self.waited_s += time.perf_counter() - began
             if self._trial.device == "cuda":
                 images = self._prepare(images.to("cuda", non_blocking=True))
                 labels = labels.to("cuda", non_blocking=True)
-        self.facts["skipped"] = sum(reader.skipped for reader in self.readers)
+        self.facts["skipped"] = self.skipped
         return images, labels
 
     def check(self) -> None:
@@ -61,8 +88,8 @@ class LoadWorkload(Workload):
             expected = (self._trial.batch, 3, self._trial.image_px, self._trial.image_px)
             if tuple(images.shape) != expected or images.dtype != torch.uint8:
                 raise GateError(f"the reader gave {images.dtype} {tuple(images.shape)}, not {expected} bytes")
-            if labels.dtype != torch.int64 or not 0 <= int(labels.min()) <= int(labels.max()) < self._stored.classes:
-                raise GateError(f"the reader gave labels that are not 0 to {self._stored.classes - 1}")
+            if labels.dtype != torch.int64 or not 0 <= int(labels.min()) <= int(labels.max()) < self.stored.classes:
+                raise GateError(f"the reader gave labels that are not 0 to {self.stored.classes - 1}")
             if int(images.max()) == int(images.min()):
                 raise GateError("the reader gave images without any content")
 
@@ -70,3 +97,4 @@ class LoadWorkload(Workload):
         """Close the readers."""
         for reader in self.readers:
             reader.close()
+        self.readers = []

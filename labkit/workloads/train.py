@@ -40,7 +40,8 @@ from labkit.models import build as build_model
 from labkit.trial import Trial
 from labkit.workloads import Prepared, Scores
 from labkit.workloads._facts import cost_of, facts_of_exchange, facts_of_training, held
-from labkit.workloads._inputs import inputs_of
+from labkit.workloads._inputs import StoredInputs, inputs_of
+from labkit.workloads._reading import bring_cache
 from labkit.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500
@@ -56,6 +57,8 @@ def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | Two
     together = team.size if team else 1
     if trial.processes != together:
         raise Unsupported(f"the trial needs {trial.processes} processes, but this group has {together}")
+    if isinstance(data, StoredSet):
+        return FedTraining(trial, data)
     if trial.arrangement != "alone":
         return TwoJobs(trial, lambda own: TrainWorkload(own, data))
     return TrainWorkload(trial, data)
@@ -107,9 +110,6 @@ class TrainWorkload(Prepared):
             **facts_of_exchange(self.training, self._team, averaged=not self._is_stale),
             **self.training.facts,
         }
-        if self._fed is not None:
-            # Seconds in which the steps waited for their batch: before the first block, and in each block.
-            self.facts["waited_s"] = []
 
     def _build(self) -> nn.Module:
         """Return the model with its initial weights, which the seed determines."""
@@ -127,7 +127,6 @@ class TrainWorkload(Prepared):
         """Return the step with its loader. A captured step needs a batch at fixed addresses."""
         shard = Shard(self._team.rank, self._team.size) if self._team else WHOLE
         loader = self._inputs.loader(dtype=self.training.input_dtype, shard=shard)
-        self._fed = loader if isinstance(loader, FedLoader) else None
         if "graph" not in self.trial.engine:
             return HostedStep(self.training, loader)
         if isinstance(loader, StreamingLoader | FedLoader):
@@ -284,15 +283,7 @@ class TrainWorkload(Prepared):
     def read_loss(self) -> float | None:
         """Return the mean loss since the last call, None if not finite."""
         mean = float(self.run.take_losses())
-        if self._fed is not None:
-            self.facts["skipped"] = self._fed.reader.skipped
-            self.facts["waited_s"].append(self._fed.take_waited_s())
         return mean if math.isfinite(mean) else None
-
-    def close(self) -> None:
-        """Close the reader of files, if there is one."""
-        if self._fed is not None:
-            self._fed.close()
 
     def held(self) -> Held:
         """Return the tensors in memory between two steps."""
@@ -331,3 +322,45 @@ class TrainWorkload(Prepared):
         model.train()
         loss_sum, first, among = (sums / self._inputs.val_images).tolist()
         return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, self._inputs.val_images)
+
+
+class FedTraining(TrainWorkload):
+    """A training whose images a reader takes from files, in blocks of steps or in whole epochs."""
+
+    def __init__(self, trial: Trial, stored: StoredSet) -> None:
+        super().__init__(trial, stored)
+        assert isinstance(self._inputs, StoredInputs)
+        self.stored, self._fed = stored, self._inputs.fed
+        # Seconds in which the steps waited for their batch: before the first block, and in each block.
+        self.facts["waited_s"] = []
+        self._waited_before_s = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds in which all steps so far waited for their batches."""
+        return self._fed.waited_s
+
+    @property
+    def skipped(self) -> int:
+        """The images that could not be read since the readers were opened."""
+        return self._fed.reader.skipped
+
+    def read_loss(self) -> float | None:
+        """Return the mean loss since the last call, None if not finite."""
+        self.facts["skipped"] = self.skipped
+        self.facts["waited_s"].append(self.waited_s - self._waited_before_s)
+        self._waited_before_s = self.waited_s
+        return super().read_loss()
+
+    def bring_cache(self) -> float | None:
+        """Bring the page cache into the trial's state. Return the share of the set that it then holds."""
+        return bring_cache(self.trial, self.stored)
+
+    def restart(self) -> None:
+        """Go back to the initial weights, and open the reader anew."""
+        super().restart()
+        self._fed.reopen()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._fed.close()

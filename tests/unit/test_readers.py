@@ -18,6 +18,7 @@ import pytest
 
 from labkit.data.readers import READERS, READS, open_reader, why_not
 from labkit.data.stored import FORMS, StoredSet, make_set
+from labkit.data.stored.page_cache import why_not_cold
 from labkit.errors import GateError, LabkitError, Unsupported, UserError
 from labkit.trial import FORMS as FORMS_OF_TRIALS
 from labkit.trial import Trial
@@ -348,7 +349,6 @@ def test_invalid_options_of_a_reader_are_refused(forms: dict[str, StoredSet], ch
     [
         ({"workload": "infer"}, "feed the workloads load and train in PyTorch, not infer in torch"),
         ({"framework": "keras-jax"}, "not train in keras-jax"),
-        ({"epochs": 1}, "no validation images: leave epochs"),
         ({"augment": True}, "leave augment and loader"),
         ({"readers": 2}, "give readers=1"),
         ({"classes": 10}, "the images have 40 classes, and the network 10"),
@@ -382,13 +382,21 @@ def test_loading_takes_a_batch_from_each_reader(forms: dict[str, StoredSet]) -> 
     workload.close()
 
 
-@pytest.mark.parametrize(("order", "alike"), [("own", False), ("shared", True)])
-def test_several_readers_take_their_own_order_or_a_shared_one(
-    forms: dict[str, StoredSet], order: str, alike: bool
+@pytest.mark.parametrize(("form", "reader"), [("jpeg", "torch_pil"), ("cache", "mapped")])
+@pytest.mark.parametrize(("order", "parts"), [("own", False), ("shared", True)])
+def test_several_readers_take_orders_of_their_own_or_parts_of_one(
+    forms: dict[str, StoredSet], order: str, parts: bool, form: str, reader: str
 ) -> None:
-    workload: Any = build_workload(replace(LOAD, readers=2, workers=0, reader_order=order), forms["jpeg"])
-    first, second = (reader.next_batch()[1].tolist() for reader in workload.readers)
-    assert (first == second) == alike
+    trial = replace(LOAD, form=form, reader=reader, readers=2, workers=0, reader_order=order, batch=IMAGES // 2)
+    workload: Any = build_workload(trial, forms[form])
+    labels = [label for each in workload.readers for label in each.next_batch()[1].tolist()]
+    assert (sorted(labels) == list(range(IMAGES))) == parts
+
+
+def test_a_reader_that_cannot_share_its_order_says_so(forms: dict[str, StoredSet]) -> None:
+    trial = replace(LOAD, form="parquet", readers=2, workers=0, reader_order="shared")
+    with pytest.raises(Unsupported, match="torch_pil cannot share its order of parquet"):
+        build_workload(trial, forms["parquet"])
 
 
 def test_the_first_batch_of_a_load_is_checked(forms: dict[str, StoredSet], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,11 +422,12 @@ def test_a_cold_cache_is_dropped_before_the_reader_opens_or_the_trial_is_refused
     monkeypatch.setattr(_reading, "why_not_cold", lambda _path: None)
     monkeypatch.setattr(_reading, "drop", lambda files: dropped.extend(files))
     stored = copied("jpeg")
-    build_workload(replace(LOAD, workers=0, cache="cold"), stored)
+    workload: Any = build_workload(replace(LOAD, workers=0, cache="cold", epochs=1), stored)
+    workload.bring_cache()
     assert tuple(dropped) == stored.files
     monkeypatch.setattr(_reading, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
     with pytest.raises(Unsupported, match="cannot be made cold: tmpfs"):
-        build_workload(replace(LOAD, workers=0, cache="cold"), stored)
+        workload.bring_cache()
 
 
 def test_files_larger_than_memory_cannot_be_warm(forms: dict[str, StoredSet]) -> None:
@@ -434,6 +443,7 @@ def test_training_from_files_learns_and_says_how_long_it_waited(forms: dict[str,
         workload.step()
     workload.read_loss()
     before, waited_s = workload.facts["waited_s"]
+    assert before + waited_s == workload.waited_s
     assert waited_s > 0 and before > 0
     assert workload.facts["skipped"] == 0 and workload.facts["loader"] == "reader"
     assert workload.facts["train_images"] == IMAGES and "40 classes in 40 files" in workload.facts["data_description"]
@@ -455,7 +465,7 @@ def test_a_loader_returns_its_first_batches_again_and_then_goes_on(forms: dict[s
 
     prepare = Preparation(device=torch.device("cpu"), mean=(0, 0, 0), std=(1, 1, 1))
     with opened("torch_pil", forms["jpeg"], workers=0) as reader:
-        loader = FedLoader(reader, prepare=prepare, repeats=2)
+        loader = FedLoader(lambda reader=reader: reader, prepare=prepare, repeats=2)
         first = [loader.next_batch() for _ in range(3)]
         loader.rewind()
         again = [loader.next_batch() for _ in range(4)]
@@ -476,10 +486,32 @@ def test_passes_read_files_in_worker_processes(forms: dict[str, StoredSet], meas
     assert "has the checksum 000000000000" in (found[gone.key].reason or "")
 
 
+@pytest.mark.parametrize("workload", ["load", "train"])
+def test_epochs_count_what_is_read_from_storage(forms: dict[str, StoredSet], measured: Measured, workload: str) -> None:
+    stored = forms["jpeg"]
+    if reason := why_not_cold(stored.files[0]):
+        pytest.skip(reason)
+    trial = LOAD if workload == "load" else TRAIN
+    trial = replace(trial, cache="cold", epochs=2, data="drawn_jpegs", data_checksum=stored.checksum)
+    record = measured([trial])[trial.key]
+    assert record.status == "ok", record.reason
+    reads = record.reads
+    assert reads is not None and reads.cached_share_before is not None and reads.cached_share_before < 0.01
+    cold, warm = reads.epochs
+    assert cold.images == warm.images == IMAGES and cold.steps == IMAGES // 8 and reads.skipped == 0
+    assert 0 < cold.waited_s <= cold.seconds and cold.cpu_s and cold.minor_faults
+    assert cold.asked_bytes is not None and cold.asked_bytes >= stored.file_bytes
+    assert cold.read_bytes is not None and warm.read_bytes is not None
+    pages_bytes = sum(-(-file.stat().st_size // 4096) * 4096 for file in stored.files)
+    assert pages_bytes <= cold.read_bytes < 1.2 * pages_bytes, "other files may be read as well, once"
+    assert warm.read_bytes < 0.02 * stored.file_bytes
+    assert cold.read_until_bytes[-1] == cold.read_bytes
+
+
 def test_a_claim_meets_a_trial_that_reads_files_only_if_its_test_names_a_field_of_it() -> None:
     from labkit.claims.evidence import Side, select
 
-    plain, cold = replace(TRAIN, form="embedded", reader="own", workers=0), replace(TRAIN, cache="cold")
+    plain, cold = replace(TRAIN, form="embedded", reader="own", workers=0), replace(TRAIN, cache="cold", epochs=1)
     sides: list[Any] = [Side(None, trial) for trial in (plain, TRAIN, cold)]  # type: ignore[arg-type]
 
     def met(**wanted: Any) -> list[Trial]:
@@ -494,7 +526,7 @@ def test_labels_of_trials_name_what_differs_in_reading() -> None:
     from labkit.show.labels import label, phrase
     from labkit.trial_label import trial_label
 
-    others = [LOAD, replace(LOAD, reader="tf_data"), replace(LOAD, workers=2), replace(LOAD, cache="cold")]
+    others = [LOAD, replace(LOAD, reader="tf_data"), replace(LOAD, workers=2), replace(LOAD, cache="cold", epochs=1)]
     assert len({trial_label(trial, beside=others) for trial in others}) == len(others)
     assert label("reader", "tf_data") == "tf.data" and phrase("workers", 1) == "1 worker"
     for column, words in (("reader", READERS), ("form", FORMS)):

@@ -20,7 +20,7 @@ def an_epoch(**changed: Any) -> ReadEpoch:
 
 def of_epochs(*epochs: ReadEpoch, **trial: Any) -> Record:
     reads = Reads(file_bytes=1000, cached_share_before=0.0, skipped=0, peak_memory_bytes=7, epochs=list(epochs))
-    return record_of("12", Trial(**trial), 1, result=reads)
+    return record_of("12", Trial(**{"device": "cpu", **trial}), 1, result=reads)
 
 
 def test_the_first_epoch_shows_the_storage_and_the_last_the_cache() -> None:
@@ -52,8 +52,9 @@ def test_the_course_of_the_reads_is_that_of_the_first_epochs_halves() -> None:
 
 def test_what_another_process_has_read_counts_as_read_again_only_after_an_empty_cache() -> None:
     epoch = an_epoch(read_bytes=1000, asked_bytes=4000)
-    assert value_of(of_epochs(epoch, form="jpeg", cache="cold", readers=4), "reread_share") == pytest.approx(0.75)
-    assert value_of(of_epochs(epoch, form="jpeg", readers=4), "reread_share") is None
+    read: dict[str, Any] = {"form": "jpeg", "reader": "torch_pil", "readers": 4, "epochs": 1}
+    assert value_of(of_epochs(epoch, **read, cache="cold"), "reread_share") == pytest.approx(0.75)
+    assert value_of(of_epochs(epoch, **read), "reread_share") is None
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,8 @@ def test_one_epoch_has_no_later_ones() -> None:
     record = of_epochs(an_epoch(read_bytes=5))
     assert value_of(record, "later_read_share") is None and value_of(record, "first_epoch_ratio") is None
     assert value_of(record, "read_bytes") == 5
+
+
+def test_a_host_that_queues_steps_ahead_of_a_gpu_does_not_tell_how_long_the_gpu_waits() -> None:
+    assert value_of(of_epochs(an_epoch(), device="cuda"), "stall_share") is None
+    assert value_of(of_epochs(an_epoch()), "stall_share") == 0.25

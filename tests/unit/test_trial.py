@@ -75,6 +75,7 @@ def test_every_field_that_differs_is_in_the_key():
         "parallel": {"devices": 2, "scaling": "strong"},
         "form": {"reader": "torch_pil"},
         **{name: {"form": "jpeg", "reader": "torch_pil"} for name in OF_READERS},
+        "cache": {"form": "jpeg", "reader": "torch_pil", "epochs": 1},
     }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from labkit.data.order import WHOLE, Shard
 from labkit.errors import Unsupported, UserError, unknown
 from labkit.trial import READERS as OWN_AND_READERS
 from labkit.trial import WORDS
@@ -44,6 +45,7 @@ READS: dict[str, tuple[str, ...]] = {
 }
 CACHE_PX = 256  # edge of the images of the form `cache`
 ORDERS = ("shuffled", "as stored")
+SHARING = ("torch_pil", "torch_decode", "torch_nvjpeg", "mapped", "resident")  # readers that can share an order
 ON_CORRUPT = ("skip", "raise")
 _MODULES = {
     **dict.fromkeys(("torch_pil", "torch_decode", "torch_nvjpeg"), "of_torch"),
@@ -92,6 +94,7 @@ def open_reader(
     order: str = "shuffled",
     on_corrupt: str = "skip",
     train: bool = True,
+    shard: Shard = WHOLE,
 ) -> Reader:
     """Return a reader of endless full batches: `next_batch()` gives uint8 (B, 3, px, px) and int64 (B,).
 
@@ -99,6 +102,8 @@ def open_reader(
     order of the files. `on_corrupt="raise"` ends with a LabkitError at the first sample that cannot be read, instead of
     skipping and counting it. With `train=False` the shorter side is resized to 256/224 of `image_px`, and the centre is
     cropped. Batches are on the host (pinned if the device is a GPU), or on the device (`reader.on_device`).
+
+    Readers with the same seed and different shards share one order, in which each image comes once.
 
     Raise Unsupported if `why_not` has a reason or decoded images are too small, and UserError for an invalid value.
     """
@@ -114,6 +119,8 @@ def open_reader(
         raise UserError(f"the reader resident has no workers: give workers=0, not {workers}.")
     if stored.form == "cache" and image_px > CACHE_PX:
         raise Unsupported(f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {image_px}")
+    if shard != WHOLE and (name not in SHARING or stored.form == "parquet"):
+        raise Unsupported(f"the reader {name} cannot share its order of {stored.form} with other readers")
     from labkit.data.readers.reader import Wanted
 
     wanted = Wanted(
@@ -127,6 +134,7 @@ def open_reader(
         shuffled=order == "shuffled",
         skips=on_corrupt == "skip",
         train=train,
+        shard=shard,
     )
     module: Any = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     build: Callable[[Wanted], Reader] = module.build

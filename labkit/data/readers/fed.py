@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from labkit.data.loader import Batch, Prepares
@@ -10,7 +11,7 @@ from labkit.data.readers.reader import Reader
 
 
 class FedLoader:
-    """Batches of a reader on the device, without end. It counts the seconds in which the caller waits for the reader.
+    """Batches of a reader on the device, without end. `waited_s` are the seconds in which the caller waited for it.
 
     A reader cannot go back. So the first `repeats` batches stay in the host's memory, and come again after `rewind`:
     steps that are compared have the same images.
@@ -18,12 +19,13 @@ class FedLoader:
 
     kind: Literal["reader"] = "reader"
 
-    def __init__(self, reader: Reader, *, prepare: Prepares, repeats: int) -> None:
-        self.reader, self.batch, self.samples, self.device = reader, reader.batch, reader.epoch_images, prepare.device
-        self._prepare, self._repeats = prepare, repeats
+    def __init__(self, open_reader: Callable[[], Reader], *, prepare: Prepares, repeats: int) -> None:
+        self.reader = reader = open_reader()
+        self.batch, self.samples, self.device = reader.batch, reader.epoch_images, prepare.device
+        self._open_reader, self._prepare, self._repeats = open_reader, prepare, repeats
         self._first: list[Batch] = []
         self._next = 0
-        self._waited_s = 0.0
+        self.waited_s = 0.0
 
     def next_batch(self) -> Batch:
         """Return the next batch on the device: images float32 (B, 3, px, px), labels int64 (B,).
@@ -39,7 +41,7 @@ class FedLoader:
             return self._first[self._next - 1]
         began = time.perf_counter()
         batch = self.reader.next_batch()
-        self._waited_s += time.perf_counter() - began
+        self.waited_s += time.perf_counter() - began
         if len(self._first) < self._repeats:
             self._first.append(batch)
         return batch
@@ -49,10 +51,12 @@ class FedLoader:
         self._next = 0
         self._prepare.rewind()
 
-    def take_waited_s(self) -> float:
-        """Return the seconds of waiting for the reader since the last call."""
-        waited_s, self._waited_s = self._waited_s, 0.0
-        return waited_s
+    def reopen(self) -> None:
+        """Close the reader and open it anew: it begins at its first batch, and what it has read ahead is lost."""
+        self.reader.close()
+        self.reader = self._open_reader()
+        self._first = []
+        self.rewind()
 
     def close(self) -> None:
         """Close the reader."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from labkit.data.loader import upload
-from labkit.data.order import EpochOrder
+from labkit.data.order import make_order
 from labkit.data.readers.reader import Part, Reader, Wanted
 
 
@@ -26,7 +26,7 @@ class _Moves:
 
     def __init__(self, wanted: Wanted, samples: int, edge_px: int) -> None:
         self._wanted, self._spare = wanted, edge_px - wanted.image_px
-        self._order = EpochOrder(samples, seed=wanted.seed)
+        self._order = make_order(samples, seed=wanted.seed, batch=wanted.batch, shard=wanted.shard)
         self._numbers = cycle(range(samples))
         self._chance = np.random.default_rng(wanted.seed)
 

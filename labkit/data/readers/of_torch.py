@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
-from labkit.data.order import EpochOrder
+from labkit.data.order import make_order
 from labkit.data.readers.reader import PATIENCE_S, Part, Reader, Wanted
 from labkit.errors import LabkitError
 from labkit.torchvision_import import import_torchvision
@@ -147,7 +147,7 @@ class _Batches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         batch = self._wanted.batch
         if self._wanted.shuffled:
-            order = EpochOrder(self._samples, seed=self._wanted.seed)
+            order = make_order(self._samples, seed=self._wanted.seed, batch=batch, shard=self._wanted.shard)
             while True:
                 yield order.take(batch).tolist()
         numbers = cycle(range(self._samples))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from labkit.data.order import WHOLE, Shard
 from labkit.data.readers.cut import cut_shards
 from labkit.errors import LabkitError
 
@@ -31,6 +32,7 @@ class Wanted:
     shuffled: bool
     skips: bool
     train: bool
+    shard: Shard = WHOLE
 
     @property
     def pinned(self) -> bool:
