@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.registry import METRICS
+from labkit.results import ratio
 from labkit.show.labels import label, phrase
 from labkit.studies.values import NOT_MEASURED
 
@@ -51,6 +52,23 @@ def with_most_workers(loads: pd.DataFrame) -> pd.DataFrame:
 def fed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the timed rows of trainings that a loader feeds."""
     return frame[(frame["workload"] == "train") & (frame["epochs"] == 0)]
+
+
+def over_memory(fed_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the throughput of trainings over that with images in memory, by `setting` and `loader`."""
+    (bound,) = set(fed_rows.loc[fed_rows["reader"] == BOUND, "loader"]) or {BOUND}
+    return ratio(fed_rows, "images_per_s", over={"loader": bound}, by=["setting", "loader"])
+
+
+def stalls(fed_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the share of the time that each loader's training waits, by `setting` and `loader`.
+
+    It is the throughput lost against images in memory (0 if none is lost). A host queues steps ahead of a GPU, so the
+    seconds in which the host waits are not those in which the GPU waits.
+    """
+    ratios = over_memory(fed_rows)
+    ends = {"value": "value", "low": "high", "high": "low"}
+    return ratios.assign(**{end: (1 - ratios[other]).clip(lower=0.0) for end, other in ends.items()})
 
 
 def bytes_per_image(loads: pd.DataFrame, form: str = "jpeg") -> float:
@@ -149,10 +167,22 @@ def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     rows = _with_texts(epochs, frame)
     return rows.assign(
         images_per_s=rows["images"] / rows["seconds"],
-        stall_share=rows["waited_s"] / rows["seconds"],
         cpu_per_image_s=rows["cpu_s"] / rows["images"],
         read_share=rows["read_bytes"] / rows["file_bytes"],
     )
+
+
+def delivered(epochs: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
+    """Return epochs with `delivered_bytes`, and `reread_share`: the part of them that was not read from storage.
+
+    `image_bytes` are the mean bytes of an image's file.
+
+    >>> epochs = pd.DataFrame({"images": [100], "read_bytes": [8e6]})
+    >>> delivered(epochs, 1e5)["reread_share"].tolist()
+    [0.2]
+    """
+    in_all = epochs["images"] * image_bytes
+    return epochs.assign(delivered_bytes=in_all, reread_share=(1 - epochs["read_bytes"] / in_all).clip(lower=0.0))
 
 
 def course(reads: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
