@@ -11,8 +11,6 @@ from labkit.show.labels import label, phrase
 from labkit.studies.values import NOT_MEASURED
 
 BOUND = "resident"  # the reader of images in memory: the same step without any waiting
-COLD, CACHED = "JPEG files, cold", "JPEG files, page cache"  # marks of `storage`
-LARGEST = "largest cold read, any form"
 
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -140,23 +138,34 @@ def beside_needs(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([rates.rename(columns={"loader": "line"}), levels], ignore_index=True)
 
 
-def storage(epochs: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
-    """Return reference marks for each `setting` of `needed`: `value` in bytes/s and `label`.
+def largest_cold(epochs: pd.DataFrame) -> float:
+    """Return the largest rate of reads of a loader alone, in bytes/s, in an epoch from an empty page cache.
 
-    `epochs` is of `of_epochs`. The marks are the JPEG files read in a first epoch from an
-    empty page cache, those delivered from a full one, and the largest rate of reads in any first epoch.
+    It is the mean over runs, and a lower bound of what the storage can read; NaN without such an epoch.
     """
-    rows = epochs[(epochs["workload"] == "load") & (epochs["readers"] == 1)]
-    cold, warm = rows[(rows["cache"] == "cold") & (rows["epoch"] == 1)], rows[rows["cache"] == "warm"]
-    read = cold.assign(rate=cold["read_bytes"] / cold["seconds"]).groupby(["reader", "form"])["rate"].mean()
-    delivered = (warm["file_bytes"] / warm["seconds"]).groupby([warm["reader"], warm["form"]]).mean()
-    marks = {
-        COLD: read.get(("torch_pil", "jpeg"), np.nan),
-        CACHED: delivered.get(("torch_pil", "jpeg"), np.nan),
-        LARGEST: read.max(),
-    }
-    found = pd.DataFrame({"label": list(marks), "value": list(marks.values())}).dropna(subset=["value"])
-    return needed[["setting"]].drop_duplicates().merge(found, how="cross")
+    cold = epochs[(epochs["workload"] == "load") & (epochs["cache"] == "cold") & (epochs["epoch"] == 1)]
+    rates = cold.groupby(["loader", "readers", "reader_order"])["read_bytes_per_s"].mean()
+    return float(rates.max()) if len(rates) else float("nan")
+
+
+def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataFrame:
+    """Return the most bytes/s that steps get, `value`, against what they need, `needed_mb_per_s`, on a fine grid.
+
+    `storage_rate` is in bytes/s; `read` holds the needs in its column `value`.
+    """
+    ends = pd.Series([*read["value"], storage_rate]).dropna()
+    needed = np.geomspace(ends.min() / 2, ends.max() * 2, points) if len(ends) else np.array([])
+    return pd.DataFrame({"needed_mb_per_s": needed / 1e6, "value": np.fmin(needed, storage_rate)})
+
+
+def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
+    """Return the trainings fed with JPEG files; `read_bytes_per_s` is what they read of them.
+
+    `needed_mb_per_s` is the mean need of the setting, from `needs`. `image_bytes` are the mean bytes of an image's file.
+    """
+    needed = need_rows.groupby("setting")["read_bytes_per_s"].mean().rename("needed_mb_per_s") / 1e6
+    rows = fed_rows[(fed_rows["form"] == "jpeg") & (fed_rows["reader"] == "torch_pil")]
+    return rows.assign(read_bytes_per_s=rows["images_per_s"] * image_bytes).merge(needed.reset_index(), on="setting")
 
 
 def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
@@ -168,6 +177,7 @@ def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(
         images_per_s=rows["images"] / rows["seconds"],
         cpu_per_image_s=rows["cpu_s"] / rows["images"],
+        read_bytes_per_s=rows["read_bytes"] / rows["seconds"],
         read_share=rows["read_bytes"] / rows["file_bytes"],
     )
 

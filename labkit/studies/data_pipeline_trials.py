@@ -65,10 +65,7 @@ def epochs(lab: Lab, of: Sets) -> list[Trial]:
         for loader in sweep["epoch_loaders"]
         for trial in _load(lab, of.many, loader, epochs=EPOCHS, cache=["cold", "warm"])
     ]
-    for precision in sweep["epoch_precisions"]:
-        recipe = recipes.in_precision("eager", precision)
-        trials += _trained(lab, of.few, cache=sweep["epoch_caches"], **recipe)
-    return trials
+    return trials + _trained(lab, of.few, precision=sweep["epoch_precisions"], cache=sweep["epoch_caches"])
 
 
 def several(lab: Lab, of: Sets) -> list[Trial]:
@@ -82,7 +79,7 @@ def several(lab: Lab, of: Sets) -> list[Trial]:
     trials = _load(lab, of.many, PLAINEST, workers=max(1, lab.cpu.cores // count), **about)
     if lab.sweep["epoch_ranks"]:
         for devices in lab.device_counts[1:]:
-            trials += _trained(lab, of.few, cache="cold", devices=devices, readers=devices, threads=lab.threads_of_each)
+            trials += _trained(lab, of.few, cache="cold", devices=devices, threads=lab.threads_of_each)
     return trials
 
 
@@ -92,12 +89,14 @@ def over_nodes(lab: Lab, images: Fields) -> list[Trial]:
     for nodes in range(2, lab.nodes + 1):
         devices = nodes * lab.device_counts[-1]
         caches, networks = ["cold", "warm"], ["any", "ethernet", "infiniband"]
-        trials += _trained(lab, images, cache=caches, nodes=nodes, devices=devices, readers=devices, network=networks)
+        trials += _trained(lab, images, cache=caches, nodes=nodes, devices=devices, network=networks)
     return trials
 
 
-def _trained(lab: Lab, images: Fields, **about: Any) -> list[Trial]:
-    reading = _reading(lab, PLAINEST, workers=lab.sweep["fed_workers"])
+def _trained(lab: Lab, images: Fields, *, devices: int = 1, nodes: int = 1, **about: Any) -> list[Trial]:
+    """Return epochs of training on devices that each have a reader. Readers of a node share its cores."""
+    workers = lab.sweep["fed_workers"] or max(1, lab.cpu.cores * nodes // devices)
+    reading = {**_reading(lab, PLAINEST, workers=workers), "devices": devices, "nodes": nodes, "readers": devices}
     of_all = {"model": TRAINED, "image_px": IMAGE_PX, "batch": lab.sweep["epoch_batch"], "epochs": EPOCHS}
     return lab.trials(**of_all, **images, **reading, **about)
 
