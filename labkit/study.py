@@ -315,7 +315,7 @@ def _printed() -> Progress:
         nonlocal printed_s
         if done == images or time.monotonic() - printed_s > LINE_EVERY_S:
             printed_s = time.monotonic()
-            print(f"      {form}: {done:,} of {images:,} images made", flush=True)
+            print(f"      {form}: {done:,} of {images:,} images made", flush=True)  # noqa: T201 - for a log
 
     return show
 

@@ -110,7 +110,8 @@ class Results:
 
         Counts are of the whole epoch. `file_bytes` is the size of the set.
         """
-        counts = ["images", "waited_s", "read_bytes", "asked_bytes", "written_bytes", "cpu_s", "major_faults"]
+        counts = ["images", "waited_s", "read_bytes", "asked_bytes", "written_bytes", "cpu_s"]
+        counts += ["minor_faults", "major_faults"]
 
         def of(record: Record) -> Rows:
             for number, epoch in enumerate(record.reads.epochs if record.reads else [], start=1):

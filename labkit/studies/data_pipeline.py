@@ -161,7 +161,7 @@ def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataF
 def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
     """Return the trainings fed with JPEG files; `read_bytes_per_s` is what they read of them.
 
-    `needed_mb_per_s` is the mean need of the setting, from `needs`. `image_bytes` are the mean bytes of an image's file.
+    `needed_mb_per_s` is the mean need of the setting, from `needs`. `image_bytes` are the mean bytes of a file.
     """
     needed = need_rows.groupby("setting")["read_bytes_per_s"].mean().rename("needed_mb_per_s") / 1e6
     rows = fed_rows[(fed_rows["form"] == "jpeg") & (fed_rows["reader"] == "torch_pil")]
@@ -171,15 +171,20 @@ def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> 
 def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the table of `Results.read_epochs` with the columns of `named`, and rates and shares of each epoch.
 
-    `read_share` is the bytes read over the size of the set. Other columns are named like the metrics.
+    `read_share` is the bytes read over the size of the set. Other columns are named like the metrics. A configuration
+    that failed has a row with its reason.
     """
-    rows = _with_texts(epochs, frame)
-    return rows.assign(
+    rows = _with_texts(epochs, frame).merge(frame[["record", "loader_memory_bytes"]], on="record")
+    rows = rows.assign(
         images_per_s=rows["images"] / rows["seconds"],
         cpu_per_image_s=rows["cpu_s"] / rows["images"],
         read_bytes_per_s=rows["read_bytes"] / rows["seconds"],
         read_share=rows["read_bytes"] / rows["file_bytes"],
+        faults_per_image=(rows["minor_faults"] + rows["major_faults"]) / rows["images"],
+        major_faults_per_image=rows["major_faults"] / rows["images"],
     )
+    failed = frame[(frame["epochs"] > 0) & (frame["status"] != "ok")].assign(epoch=1)
+    return pd.concat([rows, failed.drop(columns=list(METRICS))], ignore_index=True) if len(failed) else rows
 
 
 def delivered(epochs: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
