@@ -27,6 +27,7 @@ def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Call
 
     Raise Unsupported where the page cache cannot be emptied or filled.
     """
+    workload.close()  # its readers read ahead
     cached_share = workload.bring_cache()
     counters = Counters(workload.stored.folder)
     before = counters.now()

@@ -93,7 +93,7 @@ class HoldsReaders(Workload, Protocol):
     """A workload that may have started processes and threads, which end with `close`."""
 
     def close(self) -> None:
-        """End them. The workload cannot be used afterwards."""
+        """End them. The workload cannot be used afterwards, unless it has a `restart`."""
 
 
 @runtime_checkable
@@ -139,7 +139,7 @@ class TrainsEpochs(Workload, Protocol):
 
 
 @runtime_checkable
-class ReadsFiles(Workload, Protocol):
+class ReadsFiles(HoldsReaders, Protocol):
     """A workload whose images lie in files, so that whole epochs can be read from them.
 
     `waited_s` are the seconds that all steps so far have waited for their batches, and `skipped` the images that could
@@ -154,7 +154,7 @@ class ReadsFiles(Workload, Protocol):
         """Bring the page cache into the trial's state. Return the share of the set that it holds, None if unknown."""
 
     def restart(self) -> None:
-        """Open its readers anew, which forgets the batches that were read ahead."""
+        """Open its readers anew after `close`, which forgets the batches that were read ahead."""
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""

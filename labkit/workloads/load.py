@@ -56,8 +56,7 @@ class LoadWorkload(Workload):
         return bring_cache(self._trial, self.stored)
 
     def restart(self) -> None:
-        """Open the readers anew, which forgets the batches that were read ahead."""
-        self.close()
+        """Open the readers anew after `close`, which forgets the batches that were read ahead."""
         self.readers, facts = open_readers(self._trial, self.stored, numbers=range(self._trial.readers))
         self.facts |= facts
 

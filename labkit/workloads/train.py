@@ -357,7 +357,7 @@ class FedTraining(TrainWorkload):
         return bring_cache(self.trial, self.stored)
 
     def restart(self) -> None:
-        """Go back to the initial weights, and open the reader anew."""
+        """Go back to the initial weights, and open the reader anew after `close`."""
         super().restart()
         self._fed.reopen()
 

@@ -52,8 +52,7 @@ class FedLoader:
         self._prepare.rewind()
 
     def reopen(self) -> None:
-        """Close the reader and open it anew: it begins at its first batch, and what it has read ahead is lost."""
-        self.reader.close()
+        """Open the reader anew after `close`: it begins at its first batch."""
         self.reader = self._open_reader()
         self._first = []
         self.rewind()
