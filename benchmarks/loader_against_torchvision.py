@@ -30,8 +30,8 @@ from PIL import Image
 from labkit.data import DataSet, open_data
 from labkit.data.augment import Augment
 from labkit.data.loaders import AnyLoader, make_loader
-from labkit.models.torchvision_import import import_torchvision
 from labkit.statistics import log_interval
+from labkit.torchvision_import import import_torchvision
 
 BATCH = 256
 BOUND = {"cuda": 20.0, "cpu": 10.0}

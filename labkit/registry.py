@@ -17,7 +17,6 @@ class Study:
     id: str
     title: str
     question: str
-    has_notebook: bool = True  # False: claims name the study, and its notebook is yet to come
 
     @property
     def name(self) -> str:
@@ -64,7 +63,7 @@ STUDIES: dict[str, Study] = {
         Study("09_profile", "Step time", "Where does the time go?"),
         Study("10_gan", "WGAN", "How well does a WGAN use the chip?"),
         Study("11_frameworks", "Frameworks", "Does the framework matter?"),
-        Study("12_data_pipeline", "Data pipeline", "Can the data keep up?", has_notebook=False),
+        Study("12_data_pipeline", "Data pipeline", "Does training wait for its data, and what would help?"),
         Study(COMPARISON, "Comparison", "How do the devices compare, with each other and with the papers?"),
     )
 }
@@ -169,6 +168,9 @@ METRICS: dict[str, Metric] = {
         Metric("throughput_variation", "Coefficient of variation of throughput", "%", "less", 1e2),
         Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2, share=True),
         Metric("stall_share", "Waiting for images (share of the time)", "%", "less", 1e2, share=True),
+        Metric("first_batch_s", "Time to the first batch", "s", "less"),
+        Metric("cpu_per_image_s", "Processor time of an image", "ms", "less", 1e3),
+        Metric("loader_memory_bytes", "Peak memory of the trial's processes", "GiB", "less", 2.0**-30),
         Metric("received_bytes", "Network bytes received", "MB", "neither", 1e-6),
         Metric("sent_bytes", "Network bytes sent", "MB", "neither", 1e-6),
         Metric("received_minus_sent_bytes", "Network bytes received minus sent", "MB", "neither", 1e-6),
@@ -198,26 +200,16 @@ FRAMEWORK_TITLES: dict[str, str] = {
     "keras-jax": "Keras on JAX",
 }
 
-# Fields that future studies will add to a trial. Claims are fixed before measuring, so they use these names already. A
-# test checks that a field leaves this list once a trial has it.
-PLANNED_FIELDS: dict[str, str] = {
-    "cache": "12_data_pipeline: the page cache, cold or warm",
-    "readers": "12_data_pipeline: processes that read all of the data set, each in an order of its own",
-}
-
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")
 PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
 
 
 def find_study(name: str) -> Study:
-    """Return the study named `01_training`, `training` or `01`. Raise UserError with the valid ids for another name.
-
-    The error lists the studies that have a notebook.
-    """
+    """Return the study named `01_training`, `training` or `01`. Raise UserError with the valid ids for another name."""
     for study in STUDIES.values():
         if name in (study.id, study.name, study.id.split("_", 1)[0]):
             return study
-    raise unknown("study", name, [study.id for study in STUDIES.values() if study.has_notebook])
+    raise unknown("study", name, STUDIES)
 
 
 def find_metric(name: str) -> Metric:

@@ -37,6 +37,14 @@ CONSTRAINTS = ("clipping", "gradient_penalty")
 # thread of autograd's; `two_cores`: all threads of the process run on two cores; `no_benchmark`: cuDNN chooses its
 # algorithms by rules, as is PyTorch's default, instead of timing them first.
 HOST_SETTINGS = ("default", "calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark")
+# How the images lie on the disk. `embedded`: in labkit's own cache, as for all trials without a reader.
+# `labkit.data.stored` explains the others.
+FORMS = ("embedded", "jpeg", "shards", "tfrecord", "parquet", "cache")
+# Who reads them. `own`: labkit's loaders (`loader`). `labkit.data.readers` explains the others.
+READERS = (
+    "own",
+    *("torch_pil", "torch_decode", "torch_nvjpeg", "tf_data", "grain", "webdataset", "dali", "mapped", "resident"),
+)
 # The valid values of the fields that hold one of several words.
 WORDS = MappingProxyType(
     {
@@ -69,6 +77,12 @@ WORDS = MappingProxyType(
         "parallel": ("ranks", "one_process"),
         "constraint": CONSTRAINTS,
         "host_setting": HOST_SETTINGS,
+        "form": FORMS,
+        "reader": READERS,
+        "cache": ("warm", "cold"),  # whether the operating system's page cache holds the files before an epoch
+        # With several readers. `own`: each takes all images, in an order of its own; `shared`: each takes its part of
+        # one order.
+        "reader_order": ("own", "shared"),
     }
 )
 NO_DATA = "none"  # for workloads that take no images
@@ -76,10 +90,13 @@ OF_NETWORKS = ("train", "infer", "gan")  # the workloads with a network
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
 ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
+# Fields of trials whose images lie on the disk in a form that others read too.
+OF_READERS = ("reader", "workers", "cache", "readers", "reader_order")
+
 _AT_LEAST = MappingProxyType(
     {
-        **dict.fromkeys(("batch", "devices", "nodes", "image_px", "classes"), 1),
-        **dict.fromkeys(("energy_windows", "epochs", "queries", "threads", "scored", *ASKED_AFTER[1:]), 0),
+        **dict.fromkeys(("batch", "devices", "nodes", "image_px", "classes", "readers"), 1),
+        **dict.fromkeys(("energy_windows", "epochs", "queries", "threads", "scored", "workers", *ASKED_AFTER[1:]), 0),
     }
 )
 # With `one_process`, PyTorch splits a batch among one machine's GPUs, in step. With `together`, processes exchange in
@@ -149,6 +166,14 @@ class Trial:
     samples: int = 0  # for a WGAN: images generated after all other measurements
     scored: int = 0  # for trained weights: validation images to score (at most all), each hit recorded
     host_setting: str = "default"  # of the process around an eager loop
+    form: str = "embedded"
+    reader: str = "own"
+    workers: int = (
+        0  # processes or threads that read and decode for one reader; 0 is explained in `labkit.data.readers`
+    )
+    cache: str = "warm"
+    readers: int = 1  # each reads the whole data set, and delivers a batch per step
+    reader_order: str = "own"
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -187,6 +212,16 @@ class Trial:
                 "placement='together' needs at least two processes and whole epochs: set devices=2 and epochs=1 or "
                 "more, or leave out placement."
             )
+        if self.form == "embedded":
+            for name in OF_READERS:
+                if getattr(self, name) != getattr(type(self), name):
+                    raise UserError(
+                        f"{name}={getattr(self, name)!r} needs images in files: give form= {' or '.join(FORMS[1:])}."
+                    )
+        elif self.cache == "cold" and not self.epochs:
+            raise UserError("cache='cold' needs whole epochs, since it is cold only once: set epochs=1 or more.")
+        elif self.reader == "own":
+            raise UserError(f"form={self.form!r} needs a reader: give reader= {' or '.join(READERS[1:])}.")
         for (field, word), beside in _GOES_ONLY_WITH.items():
             for name, only in beside.items():
                 if getattr(self, field) == word and getattr(self, name) != only:
@@ -214,6 +249,8 @@ class Trial:
         """
         if self.epochs or self.workload == "idle":
             return False
+        if self.form != "embedded":  # the host reads and decodes
+            return True
         launches = self.workload in (*OF_NETWORKS, "launch_rate") or "." in self.workload
         return self.device == "cpu" or (launches and "graph" not in self.engine)
 

@@ -15,13 +15,14 @@ _NAMED = MappingProxyType(
         **{"threads": "{} threads", "devices": "{} devices", "placement": "{}", "nodes": "on {} nodes"},
         **dict.fromkeys(("network", "scaling", "arrangement", "updates", "interconnect", "gradient_precision"), "{}"),
         **{"parallel": "{}", "constraint": "{}", "host_setting": "{}", "traced_iterations": "{} traced"},
-        **{"steps_before": "after {:,} steps", "device": "{}", "framework": "{}"},
+        **{"steps_before": "after {:,} steps", "device": "{}", "framework": "{}", "form": "{}", "reader": "{}"},
+        **{"workers": "{} workers", "cache": "{} page cache", "readers": "{} readers", "reader_order": "{} order"},
     }
 )
 # Fields that a label names at their default too. Most trials leave the remaining fields at their defaults.
 _DEFAULT_NAMED = (
     *("image_px", "precision", "engine", "optimizer", "memory_format", "copies", "weights", "threads"),
-    *("constraint", "device", "framework"),
+    *("constraint", "device", "framework", "workers", "cache", "readers"),
 )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from labkit.errors import unknown
-from labkit.registry import COMPARISON, LABELS, METRICS, PLANNED_FIELDS, STUDIES
+from labkit.registry import COMPARISON, LABELS, METRICS, STUDIES
 from labkit.trial import DEVICES, ENGINES, NETWORKS, PRECISIONS, Trial
 
 Value = bool | int | float | str
@@ -216,7 +216,7 @@ def _check_names(test: Test) -> None:
     for name in metrics if test.shape == "differs" else [test.metric, *metrics]:
         if name not in METRICS:
             raise ValueError(f"{unknown('metric', name, METRICS)}")
-    valid = [*(field.name for field in fields(Trial)), *PLANNED_FIELDS, *ACROSS]
+    valid = [*(field.name for field in fields(Trial)), *ACROSS]
     chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(printed.select for printed in test.published)]
     named = [name for choice in chosen for name in choice]
     for name in [*named, *(name for name in (test.along, test.among) if name)]:

@@ -1,18 +1,27 @@
-"""The images and documents that a user chooses for a report: DATA= and REUTERS=."""
+"""The images and documents that a user chooses for a report: DATA= and REUTERS=, and images in files."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
-from labkit.data import DataSet, holds_validation_set, open_data, open_documents
+from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_set, open_data, open_documents
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
-from labkit.errors import UserError
+from labkit.data.stored import FORMS, StoredSet, make_from_folder, make_set, open_stored
+from labkit.data.stored.make import Progress
+from labkit.errors import DataError, UserError
 from labkit.registry import STUDIES, check_scale
 
 SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
+READING = ("12_data_pipeline",)  # the studies that read the files of training images themselves
 # Training and validation images of synthetic32 at each scale. Other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
+
+DRAWN = "drawn_jpegs"  # name of the stored sets that labkit draws
+OWN = "own_jpegs"  # name of a user's images, if they are not ImageNet's training images
+DRAWN_CLASSES, IMAGES_OF_CLASS = 1_000, 4  # most classes of a drawn set, and the fewest images of each
 
 
 def data_at_scale(name_or_path: str, scale: str) -> DataSet:
@@ -31,6 +40,45 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
         ) from error
 
 
+def stored_set(
+    name_or_path: str, images: int, *, forms: Sequence[str] = FORMS, progress: Progress | None = None
+) -> tuple[str, dict[str, StoredSet]]:
+    """Return the name (a trial's `data`) and the forms of a stored set of `images`. Make forms that are missing.
+
+    The images are the user's if the folder holds JPEG files in `train/<class>/` (all of them if there are fewer), else
+    drawn ones. The form `jpeg` is always there. Raise the errors of `labkit.data.stored.make_set` and
+    `make_from_folder`.
+    """
+    wanted = [form for form in FORMS if form == "jpeg" or form in forms]
+    if holds_training_files(name_or_path):
+        made = make_from_folder(name_or_path, images=images, forms=wanted, progress=progress)
+        folders = {Path(sample.path).parent.name for sample in made["jpeg"].samples}
+        return ILSVRC2012 if all(re.fullmatch(r"n\d{8}", name) for name in folders) else OWN, made
+    folder = cache_dir() / f"stored-drawn-{images}"
+    classes = min(DRAWN_CLASSES, max(1, images // IMAGES_OF_CLASS))
+    return DRAWN, make_set(folder, images=images, classes=classes, forms=wanted, progress=progress)
+
+
+def holds_training_files(name_or_path: str) -> bool:
+    """Return whether DATA= names a folder with `train/`, whose files a study can read as they stand."""
+    return bool(name_or_path) and name_or_path not in NAMES and (Path(name_or_path).expanduser() / "train").is_dir()
+
+
+def stored_by_checksum(form: str, checksum: str) -> StoredSet:
+    """Return the stored set with this content, as `open_by_checksum` does. Raise DataError if no whole one is there."""
+    for folder in sorted(cache_dir().glob("stored-*")):
+        try:
+            stored = open_stored(folder, form)
+        except UserError:
+            continue
+        if stored.checksum == checksum:
+            return stored
+    raise DataError(
+        f"no whole {form} form in {cache_dir()} has the checksum {checksum}; make the set first, or set LABKIT_CACHE "
+        "to the folder that holds it."
+    )
+
+
 def documents_of_user() -> DataSet:
     """Return the documents that REUTERS= names, else drawn ones. Raise UserError or DataError for an unusable file."""
     return open_documents(os.environ.get(REUTERS_VARIABLE))
@@ -42,6 +90,8 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
     The check comes before images are read, which may take minutes.
     """
     training = [study for study in studies if study not in SCORING]
+    if holds_training_files(name_or_path):
+        training = [study for study in training if study not in READING]
     try:
         if not training or not holds_validation_set(name_or_path):
             return

@@ -19,6 +19,7 @@ from labkit.data.augment import TORCH_FORMATS, MemoryFormat, Preparation
 from labkit.data.dataset import Split
 from labkit.data.loader import Batch, StreamingLoader, upload
 from labkit.data.order import WHOLE, Shard, make_order
+from labkit.data.readers.fed import FedLoader
 from labkit.data.triton_here import why_no_triton
 
 PART = 2**16  # smallest number of samples whose order is sent at once
@@ -27,7 +28,7 @@ PART = 2**16  # smallest number of samples whose order is sent at once
 class StaticBatch:
     """A batch at fixed addresses: `images` (B, 3, E, E), `labels` int64 (B,). Each batch overwrites the last."""
 
-    kind: Literal["device", "streaming"]
+    kind: Literal["device", "streaming", "reader"]
 
     def __init__(
         self, *, batch: int, image_px: int, device: torch.device, dtype: torch.dtype, memory_format: MemoryFormat
@@ -59,16 +60,14 @@ class StaticBatch:
 
 
 class HostFed(StaticBatch):
-    """Static batch for a set that does not fit on the device. A streaming loader fills the batch before each step."""
-
-    kind = "streaming"
+    """Static batch for images that are not on the device. A loader on the host fills the batch before each step."""
 
     def __init__(
-        self, loader: StreamingLoader, *, image_px: int, dtype: torch.dtype, memory_format: MemoryFormat
+        self, loader: StreamingLoader | FedLoader, *, image_px: int, dtype: torch.dtype, memory_format: MemoryFormat
     ) -> None:
         device = loader.device
         super().__init__(batch=loader.batch, image_px=image_px, device=device, dtype=dtype, memory_format=memory_format)
-        self._loader = loader
+        self._loader, self.kind = loader, loader.kind
 
     def feed(self) -> None:
         """Copy the loader's next batch."""

@@ -6,6 +6,7 @@ import torch
 
 from labkit.data.loader import Batch
 from labkit.data.loaders import AnyLoader
+from labkit.data.readers.fed import FedLoader
 from labkit.engines.sections import section
 from labkit.engines.training import Training
 
@@ -13,7 +14,7 @@ from labkit.engines.training import Training
 class HostedStep:
     """A step that takes the loader's next batch and trains on it."""
 
-    def __init__(self, training: Training, loader: AnyLoader) -> None:
+    def __init__(self, training: Training, loader: AnyLoader | FedLoader) -> None:
         self.kind = loader.kind
         self._training, self.loader = training, loader
         self.losses: list[torch.Tensor] = []

@@ -78,7 +78,7 @@ def why_not_captured(trial: Trial, *, trains: bool = True) -> str | None:
         return "CUDA graphs need a GPU; a CPU has no launches to save"
     if trains and trial.loader == "device" and trial.device == "cpu":
         return "the device's loader needs a GPU; a CPU gathers from the memory map"
-    if trains and captured and trial.loader != "device":
+    if trains and captured and trial.loader != "device" and trial.form == "embedded":
         return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
     return None
 

@@ -19,7 +19,7 @@ from labkit.data import Levels
 from labkit.data.ilsvrc2012 import EDGE_PX, RESIZED_PX
 from labkit.errors import LabkitError, UserError
 from labkit.models import build
-from labkit.models.torchvision_import import import_torchvision
+from labkit.torchvision_import import import_torchvision
 
 PATTERN = "<model>-<8 hexadecimal digits>.pth"
 # AlexNet's file is called alexnet-owt-…, for "one weird trick" (Krizhevsky 2014).

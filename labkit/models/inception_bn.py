@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from labkit.models.inception_bn_table import ROWS, STEM, Row
-from labkit.models.torchvision_import import import_torchvision
+from labkit.torchvision_import import import_torchvision
 
 
 class InceptionBN(nn.Module):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, unknown
 from labkit.models.catalogue import ModelFacts, check_input, find_model
-from labkit.models.torchvision_import import import_torchvision
+from labkit.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:
     import torch

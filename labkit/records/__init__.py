@@ -12,6 +12,7 @@ from labkit.records.record import (
     Record,
     Status,
     parse_line,
+    result_of,
     short_hash,
     utc_now,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Record",
     "Status",
     "parse_line",
+    "result_of",
     "short_hash",
     "utc_now",
 ]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from labkit.hardware.frameworks import version_of
 from labkit.records.observed import Telemetry
 from labkit.records.packed import packed, unpacked
+from labkit.records.reads import Reads
 from labkit.records.scored import Scored
 from labkit.records.traced import Trace
 from labkit.trial import Trial, trial_from_dict
@@ -149,6 +150,16 @@ class Planned(_Part):
     extra: bool = False
 
 
+Result: TypeAlias = Annotated[Blocks | Epochs | Reads, Field(discriminator="kind")]
+
+_RESULT: TypeAdapter[Result] = TypeAdapter(Result)
+
+
+def result_of(values: dict[str, Any]) -> Result:
+    """Return a worker's result as the record of its kind. Raise ValidationError for another one."""
+    return _RESULT.validate_python(values)
+
+
 class Record(_Part):
     """One trial in one pass on one host."""
 
@@ -172,7 +183,7 @@ class Record(_Part):
     wall_s: float
     phases_s: dict[str, float] = {}
     facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, stem, memory, threads
-    result: Annotated[Blocks | Epochs, Field(discriminator="kind")] | None = None
+    result: Result | None = None
     telemetry: Telemetry | None = None
 
     @property
@@ -184,6 +195,11 @@ class Record(_Part):
     def epochs(self) -> Epochs | None:
         """The result if it is a training run, else None."""
         return self.result if isinstance(self.result, Epochs) else None
+
+    @property
+    def reads(self) -> Reads | None:
+        """The result if it is epochs over files, else None."""
+        return self.result if isinstance(self.result, Reads) else None
 
     @property
     def as_trial(self) -> Trial:

@@ -12,6 +12,7 @@ from statistics import fmean
 
 from labkit.records import Blocks, Epoch, Record
 from labkit.records.scored import Accuracy
+from labkit.results import from_reads
 from labkit.results import from_trace as traced
 
 
@@ -32,7 +33,7 @@ def value_of_any(record: Record, metric: str) -> float | None:
         return None
     if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
         return None
-    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS).get(metric)
+    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS if record.epochs else from_reads.FIGURES).get(metric)
     if derive:
         return derive(record)
     if metric in PREPARATIONS:
@@ -144,6 +145,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "first_prediction_s": _first_prediction_s,
     "time_to_first_step_s": _time_to_first_step_s,
     "framework_peak_bytes": _framework_peak_bytes,
+    "stall_share": from_reads.stall_share,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},

@@ -47,6 +47,8 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
         )
     if metric in PEAKS and not _repeats(results, record, metric):
         return "withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations"
+    if metric == "stall_share" and record.trial["device"] == "cuda":
+        return "the host queues steps ahead, so its waiting is not the GPU's: compare with resident images"
     if metric in _WHY:
         return _WHY[metric]
     trial = record.as_trial

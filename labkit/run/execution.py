@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from labkit import ranks
@@ -26,11 +27,12 @@ from labkit.run.afterwards import asked_of_answers, asked_of_steps
 from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
 from labkit.run.protocol import CEILING_SHARE, Events, without_paths
+from labkit.run.reading import read_epochs
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, OF_NETWORKS, Trial
-from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, Workload
+from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, HoldsReaders, ReadsFiles, Workload
 
 Event = dict[str, Any]
 
@@ -73,8 +75,9 @@ def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool
     phases["idle"] = before_s
     outcome: Event
     try:
-        with threads_of(trial), host_setting_of(trial) as set_facts:
-            outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases, gate_passed)}
+        with threads_of(trial), host_setting_of(trial) as set_facts, ExitStack() as at_end:
+            measured = _measure(trial, job, data, events, phases, gate_passed, at_end)
+            outcome = {"status": "ok", "reason": None, **measured}
             outcome["facts"] |= set_facts
         if team:
             team.announce(0)
@@ -94,13 +97,16 @@ def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> 
     team = ranks.team()
     assert team is not None
     team.barrier()
-    with threads_of(trial), host_setting_of(trial):
+    with threads_of(trial), host_setting_of(trial), ExitStack() as at_end:
         quiet: list[Any] = [lambda _phase: None, lambda _name: None]
         workload, _ = prepared_workload(trial, job.pass_number, data, *quiet, gate_passed=gate_passed)
+        _close_at_end(workload, at_end)
         clock = _clock(trial, workload)
-        if trial.epochs:
-            trains_epochs(trial, workload).restart()
         quiet_collector()
+        if trial.epochs and isinstance(workload, ReadsFiles):
+            read_epochs(trial, workload, clock, lambda _share: None)
+        elif trial.epochs:
+            trains_epochs(trial, workload).restart()
         while steps := team.hear():
             clock.time_block(workload.step, steps)
             if workload.read_loss:
@@ -129,7 +135,20 @@ def _pause(seconds: float) -> tuple[float, float]:
     return began, time.monotonic()
 
 
-def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[str, float], gate_passed: bool) -> Event:
+def _close_at_end(workload: Workload, at_end: ExitStack) -> None:
+    if isinstance(workload, HoldsReaders):
+        at_end.callback(workload.close)
+
+
+def _measure(
+    trial: Trial,
+    job: Job,
+    data: Data,
+    events: Events,
+    phases: dict[str, float],
+    gate_passed: bool,
+    at_end: ExitStack,
+) -> Event:
     mark = time.perf_counter()
 
     def close_phase(name: str) -> None:
@@ -145,10 +164,13 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         lambda name: events.progress(name, 0.0),
         gate_passed=gate_passed,
     )
+    _close_at_end(workload, at_end)
     if isinstance(workload, BuildsInPhases):
         phases |= workload.build_phases
         phases["build"] -= sum(workload.build_phases.values())
     clock = _clock(trial, workload)
+    if trial.epochs and isinstance(workload, ReadsFiles):
+        return _read_epochs(trial, workload, clock, events, phases)
     if trial.epochs:
         return _train_epochs(trial, workload, clock, events, phases)
     timing = job.timing
@@ -187,6 +209,8 @@ def has_bursts(trial: Trial, job: Job) -> bool:
     eager = (
         trial.engine == "eager" and trial.framework == "torch" and trial.workload in OF_NETWORKS and not trial.epochs
     )
+    if trial.form != "embedded":  # a reader's buffers would fill during a burst
+        return False
     return job.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
 
 
@@ -253,6 +277,16 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
     phases["timed"] = sum(epoch.train_s for epoch in epochs)
     phases["validation"] = sum(epoch.val_s for epoch in epochs)
     result = Epochs(seed=trial.seed, epochs=epochs)
+    return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
+
+
+def _read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
+    """Run epochs over images in files. Return their result and facts."""
+    quiet_collector()
+    began = time.perf_counter()
+    result = read_epochs(trial, workload, clock, lambda share: events.progress("epochs", share))
+    phases["timed"] = sum(epoch.seconds for epoch in result.epochs)
+    phases["fill"] = time.perf_counter() - began - phases["timed"]  # of the page cache, or its emptying
     return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
+from labkit.data.chosen import stored_by_checksum
+from labkit.data.stored import StoredSet
 from labkit.errors import Unsupported
 from labkit.hardware.frameworks import is_keras
 from labkit.measure import begin_anew, free_keras, reset_compiler, reset_peak_memory, reset_peak_of_keras
@@ -17,6 +19,7 @@ from labkit.workloads import (
     DrawsSamples,
     HasGate,
     Prepared,
+    ReadsFiles,
     ScoresImages,
     TrainsEpochs,
     Workload,
@@ -29,15 +32,18 @@ class Data:
 
     def __init__(self) -> None:
         self.compiles = False
-        self._open: dict[tuple[str, str], DataSet] = {}
+        self._open: dict[tuple[str, ...], DataSet | StoredSet] = {}
 
-    def of(self, trial: Trial) -> DataSet | None:
+    def of(self, trial: Trial) -> DataSet | StoredSet | None:
         """Return the trial's data set; None for a workload without data."""
         if trial.data == NO_DATA:
             return None
-        identity = (trial.data, trial.data_checksum)
+        form = trial.form
+        identity = (form, trial.data, trial.data_checksum)
         if identity not in self._open:
-            self._open[identity] = open_by_checksum(*identity)
+            name, checksum = identity[1:]
+            opened = open_by_checksum(name, checksum) if form == "embedded" else stored_by_checksum(form, checksum)
+            self._open[identity] = opened
         return self._open[identity]
 
 
@@ -108,7 +114,7 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(f"the {trial.workload} workload scores no images")
         if trial.samples and not isinstance(workload, DrawsSamples):
             raise Unsupported(f"the {trial.workload} workload makes no images, so it has no samples")
-        if trial.epochs:
+        if trial.epochs and not isinstance(workload, ReadsFiles):
             trains_epochs(trial, workload)
     except Unsupported as error:
         if team is None:

@@ -17,7 +17,7 @@ from labkit.errors import LabkitError
 from labkit.hardware.frameworks import is_keras, title_of
 from labkit.hardware.host import Host, write_host
 from labkit.hardware.profile import Profile
-from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
+from labkit.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
 from labkit.records.observed import Telemetry
 from labkit.records.shared import read_together
 from labkit.records.store import Store
@@ -234,7 +234,7 @@ class _Run:
         started: float,
     ) -> None:
         wall_s = outcome.get("wall_s", time.monotonic() - started)
-        result = _result(outcome["result"]) if outcome.get("result") else None
+        result = result_of(outcome["result"]) if outcome.get("result") else None
         facts = dict(outcome.get("facts", {}))
         if trial.key in self.gated and "gate" not in facts:
             facts["gate_passed_in"] = self.gated[trial.key]
@@ -294,8 +294,3 @@ def gates_passed(records: Iterable[Record], *, source: str) -> dict[str, str]:
         for record in records
         if record.status == "ok" and record.facts.get("gate") and record.versions.get("source") == source
     }
-
-
-def _result(values: dict[str, Any]) -> Blocks | Epochs:
-    """Return a worker's result as a record of its kind."""
-    return (Blocks if values["kind"] == "blocks" else Epochs).model_validate(values)

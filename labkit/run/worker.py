@@ -41,8 +41,13 @@ def main() -> int:
 
 
 def _die_with_parent() -> None:
-    """Wait until stdin closes, which happens however the runner ends. Then kill this process and its children."""
-    sys.stdin.read()
+    """Wait until stdin closes, which happens however the runner ends. Then kill this process and its children.
+
+    `sys.stdin.read` would hold the lock of `sys.stdin`, and a forked process (a DataLoader's worker) would wait for the
+    lock when it closes its copy.
+    """
+    while os.read(0, 4096):
+        pass
     if os.getpgrp() == os.getpid():  # the runner made this process the head of its group
         os.killpg(0, signal.SIGKILL)
     os._exit(4)

@@ -30,6 +30,10 @@ _HEADINGS = MappingProxyType(
         "profile": "device file",
         "memory_format": "layout",
         "gradient_precision": "gradients",
+        "form": "form on disk",
+        "cache": "page cache",
+        "reader_order": "order of readers",
+        "needed_mb_per_s": "needed, MB/s",
         "copies": "copies to and from the GPU",
         "time_s": "time, s",
         "low": "95 % interval from",
@@ -57,6 +61,26 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
         ("status", "oom"): "out of memory",
         ("status", "timeout"): "timed out",
         ("status", "unsupported"): "not run",
+        ("form", "embedded"): "labkit's cache",
+        ("form", "jpeg"): "JPEG files",
+        ("form", "shards"): "tar shards",
+        ("form", "tfrecord"): "TFRecord",
+        ("form", "parquet"): "Parquet",
+        ("form", "cache"): "decoded, 256 px",
+        ("reader", "own"): "labkit's loader",
+        ("reader", "torch_pil"): "DataLoader, Pillow",
+        ("reader", "torch_decode"): "DataLoader, torchvision",
+        ("reader", "torch_nvjpeg"): "DataLoader, nvJPEG",
+        ("reader", "tf_data"): "tf.data",
+        ("reader", "grain"): "Grain",
+        ("reader", "webdataset"): "WebDataset",
+        ("reader", "dali"): "DALI",
+        ("reader", "mapped"): "memory map",
+        ("reader", "resident"): "images in memory",
+        ("cache", "warm"): "warm page cache",
+        ("cache", "cold"): "cold page cache",
+        ("reader_order", "own"): "own order",
+        ("reader_order", "shared"): "shared order",
         ("parallel", "ranks"): "process per GPU",
         ("parallel", "one_process"): "DataParallel",
         **{("host_setting", name): title for name, title in HOST_SETTING_TITLES.items()},
@@ -67,6 +91,7 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
 # Columns whose values are unclear without a word: `256` may be a batch or a number of pixels.
 _PHRASES = MappingProxyType(
     {"batch": "batch {}", "devices": "{} GPUs", "threads": "{} threads", "nodes": "{} nodes", "epochs": "{} epochs"}
+    | {"workers": "{} workers", "readers": "{} readers"}
 )
 
 _LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
+from labkit.data.stored import StoredSet
 from labkit.errors import Unsupported, unknown
 from labkit.measure import Held
 from labkit.records.scored import Scored
 from labkit.trial import Trial
+
+FROM_FILES = ("load", "train")  # the workloads whose images a reader may deliver
 
 
 class Workload(Protocol):
@@ -86,6 +89,14 @@ class ScoresImages(Workload, Protocol):
 
 
 @runtime_checkable
+class HoldsReaders(Workload, Protocol):
+    """A workload that may have started processes and threads, which end with `close`."""
+
+    def close(self) -> None:
+        """End them. The workload cannot be used afterwards, unless it has a `restart`."""
+
+
+@runtime_checkable
 class HoldsTensors(Workload, Protocol):
     """A training that can list its tensors in memory between steps."""
 
@@ -127,11 +138,38 @@ class TrainsEpochs(Workload, Protocol):
         """Score all validation images."""
 
 
-def build_workload(trial: Trial, data: DataSet | None) -> Workload:
+@runtime_checkable
+class ReadsFiles(HoldsReaders, Protocol):
+    """A workload whose images lie in files, so that whole epochs can be read from them.
+
+    `waited_s` are the seconds that all steps so far have waited for their batches, and `skipped` the images that could
+    not be read.
+    """
+
+    stored: StoredSet
+    waited_s: float
+    skipped: int
+
+    def bring_cache(self) -> float | None:
+        """Bring the page cache into the trial's state. Return the share of the set that it holds, None if unknown."""
+
+    def restart(self) -> None:
+        """Open its readers anew after `close`, which forgets the batches that were read ahead."""
+
+    def steps_of_epoch(self, epoch: int) -> int:
+        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
+
+
+def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
     """Build a trial's workload: a module of this package, or any importable module if the name has a dot."""
-    build: Callable[[Trial, DataSet | None], Workload]
+    build: Callable[[Trial, DataSet | StoredSet | None], Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
+    elif trial.form != "embedded" and (trial.framework != "torch" or trial.workload not in FROM_FILES):
+        raise Unsupported(
+            f"readers of files feed the workloads {' and '.join(FROM_FILES)} in PyTorch, not {trial.workload} in "
+            f"{trial.framework}"
+        )
     elif trial.framework != "torch" and trial.workload != "train":
         raise Unsupported(f"the {trial.workload} workload needs PyTorch; {trial.framework} has only the train workload")
     elif trial.framework != "torch":

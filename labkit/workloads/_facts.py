@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from labkit.data import DataSet
 from labkit.engines.captured import CapturedStep
 from labkit.engines.exchange import bytes_to_send
 from labkit.engines.hosted import HostedStep
@@ -23,7 +22,21 @@ def cost_of(trial: Trial) -> ModelFacts:
     return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
 
 
-def facts_of_network(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
+class Described(Protocol):
+    """A data set, or the inputs of a training."""
+
+    @property
+    def description(self) -> str:
+        """One sentence about the images."""
+
+
+class TrainsOn(Described, Protocol):
+    """The inputs of a training."""
+
+    train_images: int
+
+
+def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[str, Any]:
     """Return the facts of a network and its data that are known before the first step."""
     return {
         "parameters": cost.parameters,
@@ -37,14 +50,14 @@ def facts_of_network(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str,
     }
 
 
-def facts_of_training(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
+def facts_of_training(trial: Trial, cost: ModelFacts, inputs: TrainsOn) -> dict[str, Any]:
     """Return the facts of a training that are known before its first step. Assumes that no cache holds weights."""
     traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes
     return {
-        **facts_of_network(trial, cost, data),
+        **facts_of_network(trial, cost, inputs),
         "weight_traffic_bytes_per_step": round(traffic),
         "flop_training": cost.flop_training,
-        "train_images": len(data.train),
+        "train_images": inputs.train_images,
     }
 
 

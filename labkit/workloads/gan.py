@@ -21,6 +21,7 @@ from labkit.data.augment import TORCH_FORMATS
 from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.loader import StreamingLoader
 from labkit.data.order import WHOLE
+from labkit.data.readers.fed import FedLoader
 from labkit.engines import precision
 from labkit.engines.adversarial import gate
 from labkit.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
@@ -91,6 +92,7 @@ class GanWorkload(Prepared):
     def _drive(self) -> HostedIteration | CapturedIteration:
         trial, draws = self.trial, Draws(self.trial)
         loader = self._inputs.loader(dtype=torch.float32, shard=WHOLE)
+        assert not isinstance(loader, FedLoader), "readers of files do not feed this workload"
         if trial.engine == "eager":
             return HostedIteration(self.training, loader, draws)
         if isinstance(loader, StreamingLoader):  # fills five static batches before each iteration

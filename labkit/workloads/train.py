@@ -23,6 +23,8 @@ from labkit.data.augment import TORCH_FORMATS
 from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.loader import StreamingLoader
 from labkit.data.order import WHOLE, Shard
+from labkit.data.readers.fed import FedLoader
+from labkit.data.stored import StoredSet
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
 from labkit.engines.exchange import check_same_everywhere
@@ -38,13 +40,14 @@ from labkit.models import build as build_model
 from labkit.trial import Trial
 from labkit.workloads import Prepared, Scores
 from labkit.workloads._facts import cost_of, facts_of_exchange, facts_of_training, held
-from labkit.workloads._inputs import inputs_of
+from labkit.workloads._inputs import StoredInputs, inputs_of
+from labkit.workloads._reading import bring_cache
 from labkit.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500
 
 
-def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
+def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | TwoJobs:
     """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
         raise GateError("training needs images or documents: the trial's `data` names no data set")
@@ -54,6 +57,8 @@ def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
     together = team.size if team else 1
     if trial.processes != together:
         raise Unsupported(f"the trial needs {trial.processes} processes, but this group has {together}")
+    if isinstance(data, StoredSet):
+        return FedTraining(trial, data)
     if trial.arrangement != "alone":
         return TwoJobs(trial, lambda own: TrainWorkload(own, data))
     return TrainWorkload(trial, data)
@@ -65,10 +70,12 @@ class TrainWorkload(Prepared):
     `adapt` may change the model in place before its first use.
     """
 
-    def __init__(self, trial: Trial, data: DataSet, *, adapt: Callable[[nn.Module], None] | None = None) -> None:
+    def __init__(
+        self, trial: Trial, data: DataSet | StoredSet, *, adapt: Callable[[nn.Module], None] | None = None
+    ) -> None:
         self.trial = trial
         self.images_per_step = trial.batch_of_step
-        self._data, self._inputs = data, inputs_of(trial, data)
+        self._inputs = inputs_of(trial, data)
         precision.set_modes(trial)
         self._adapt = adapt
         model = self._build()
@@ -92,12 +99,12 @@ class TrainWorkload(Prepared):
             else Training(trial, model, captured=captured, restarts=restarts)
         )
         self.run = self._drive()
-        self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
+        self._rates = learning_rates(trial, self._inputs.train_images) if trial.epochs else None
         self._step = 0
         cost = cost_of(trial)
         self.flop_per_step = cost.flop_training * trial.batch_of_step
         self.facts = {
-            **facts_of_training(trial, cost, data),
+            **facts_of_training(trial, cost, self._inputs),
             **self._inputs.facts,
             "loader": self.run.kind,
             **facts_of_exchange(self.training, self._team, averaged=not self._is_stale),
@@ -122,7 +129,7 @@ class TrainWorkload(Prepared):
         loader = self._inputs.loader(dtype=self.training.input_dtype, shard=shard)
         if "graph" not in self.trial.engine:
             return HostedStep(self.training, loader)
-        if isinstance(loader, StreamingLoader):
+        if isinstance(loader, StreamingLoader | FedLoader):
             shape: dict[str, Any] = {"image_px": self.trial.image_px, "memory_format": self.trial.memory_format}
             return CapturedStep(self.training, HostFed(loader, dtype=self.training.input_dtype, **shape))
         assert isinstance(loader, StaticBatch), "a captured step runs on a GPU"
@@ -289,7 +296,7 @@ class TrainWorkload(Prepared):
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
-        images, batch = len(self._data.train), self.trial.batch_of_step
+        images, batch = self._inputs.train_images, self.trial.batch_of_step
         return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def learning_rate(self) -> float:
@@ -301,7 +308,7 @@ class TrainWorkload(Prepared):
     @torch.no_grad()
     def evaluate(self) -> Scores:
         """Score all validation images: mean loss, top-1 and top-5 (with fewer than five classes, the top of all)."""
-        trial, model, split = self.trial, self.training.model, self._data.val
+        trial, model = self.trial, self.training.model
         batches = self._inputs.in_order(batch=EVALUATION_BATCH, dtype=self.training.input_dtype)
         sums = torch.zeros(3, device=trial.device, dtype=torch.float64)
         model.eval()
@@ -313,5 +320,47 @@ class TrainWorkload(Prepared):
                 loss = functional.cross_entropy(logits, labels, reduction="sum")
                 sums += torch.stack([loss, ranked[:, 0].sum(), ranked.any(dim=1).sum()])
         model.train()
-        loss_sum, first, among = (sums / len(split)).tolist()
-        return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, len(split))
+        loss_sum, first, among = (sums / self._inputs.val_images).tolist()
+        return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, self._inputs.val_images)
+
+
+class FedTraining(TrainWorkload):
+    """A training whose images a reader takes from files, in blocks of steps or in whole epochs."""
+
+    def __init__(self, trial: Trial, stored: StoredSet) -> None:
+        super().__init__(trial, stored)
+        assert isinstance(self._inputs, StoredInputs)
+        self.stored, self._fed = stored, self._inputs.fed
+        # Seconds in which the steps waited for their batch: before the first block, and in each block.
+        self.facts["waited_s"] = []
+        self._waited_before_s = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds in which all steps so far waited for their batches."""
+        return self._fed.waited_s
+
+    @property
+    def skipped(self) -> int:
+        """The images that could not be read since the readers were opened."""
+        return self._fed.reader.skipped
+
+    def read_loss(self) -> float | None:
+        """Return the mean loss since the last call, None if not finite."""
+        self.facts["skipped"] = self.skipped
+        self.facts["waited_s"].append(self.waited_s - self._waited_before_s)
+        self._waited_before_s = self.waited_s
+        return super().read_loss()
+
+    def bring_cache(self) -> float | None:
+        """Bring the page cache into the trial's state. Return the share of the set that it then holds."""
+        return bring_cache(self.trial, self.stored)
+
+    def restart(self) -> None:
+        """Go back to the initial weights, and open the reader anew after `close`."""
+        super().restart()
+        self._fed.reopen()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._fed.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 from pydantic import ValidationError
 
 from labkit.claims.papers import Paper, load_papers
-from labkit.claims.schema import ACROSS, FASTEST, LARGEST, OTHERS, SMALLEST, Claim, Published, Test
+from labkit.claims.schema import FASTEST, LARGEST, OTHERS, SMALLEST, Claim, Published, Test
 from labkit.errors import UserError
 from labkit.hardware.profile import load_profile, profile_names
-from labkit.places import notebook_of
-from labkit.registry import COMPARISON, METRICS, PLANNED_FIELDS, STUDIES
-from labkit.trial import Trial
+from labkit.registry import COMPARISON, METRICS, STUDIES
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's
 
@@ -322,34 +319,6 @@ def test_a_test_names_the_workload_of_its_trials(paper: Paper, claim: Claim, tes
     """Without a workload, the trials would include the ceilings and idle runs of the same study."""
     one_kind = STUDIES[claim.study_of(test)].name in ("data_pipeline",)  # nothing but training
     assert one_kind or "workload" in {**test.select, **test.over}
-
-
-# ---- planned fields -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", PLANNED_FIELDS)
-def test_a_planned_field_is_not_in_trials_yet_and_its_studies_have_no_notebook(name: str) -> None:
-    assert name not in {field.name for field in fields(Trial)}, "Trial has this field: remove it from PLANNED_FIELDS"
-    assert name not in ACROSS
-    studies, _, meaning = PLANNED_FIELDS[name].partition(": ")
-    assert meaning
-    for study in studies.split(", "):
-        assert study in STUDIES
-        assert not notebook_of(study).is_file(), f"{study} has a notebook: make {name} a trial's field, or drop it"
-
-
-@pytest.mark.parametrize(("paper", "claim", "test"), each_test())
-def test_a_planned_field_is_used_in_tests_of_its_own_studies_only(paper: Paper, claim: Claim, test: Test) -> None:
-    used = {
-        *test.select,
-        *test.over,
-        *test.under,
-        test.along,
-        test.among,
-        *(n for magnitude in test.published for n in magnitude.select),
-    }
-    for name in used & set(PLANNED_FIELDS):
-        assert claim.study_of(test) in PLANNED_FIELDS[name].partition(": ")[0].split(", ")
 
 
 # ---- bounds follow fixed rules --------------------------------------------------------------------------------------

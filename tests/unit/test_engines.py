@@ -605,7 +605,9 @@ def test_each_step_trains_at_its_own_rate_and_the_last_rate_is_reported(digits: 
 
 @given(images=st.integers(1, 3000), batch=st.integers(1, 800), epochs=st.integers(1, 12))
 def test_each_epoch_sees_every_image_again_and_no_step_is_counted_twice(images: int, batch: int, epochs: int) -> None:
-    stands_for = SimpleNamespace(trial=SimpleNamespace(batch_of_step=batch), _data=SimpleNamespace(train=range(images)))
+    stands_for = SimpleNamespace(
+        trial=SimpleNamespace(batch_of_step=batch), _inputs=SimpleNamespace(train_images=images)
+    )
     steps = [TrainWorkload.steps_of_epoch(stands_for, epoch) for epoch in range(epochs)]  # type: ignore[arg-type]
     assert sum(steps) == math.ceil(epochs * images / batch)
     for epoch in range(epochs):

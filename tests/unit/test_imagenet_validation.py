@@ -40,7 +40,7 @@ torch = pytest.importorskip("torch")
 from labkit.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
 from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
 from labkit.models import build  # noqa: E402
-from labkit.models.torchvision_import import import_torchvision  # noqa: E402
+from labkit.torchvision_import import import_torchvision  # noqa: E402
 from labkit.workloads._weights import make_network  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250

@@ -58,6 +58,7 @@ def with_facts(record: Record, **facts: Any) -> Record:
         {"framework": "keras-torch"},
         {"epochs": 2},
         {"arrangement": "at_once"},
+        {"form": "jpeg", "reader": "torch_pil"},  # whose buffers would fill during a burst
     ],
 )
 def test_only_short_passes_of_eager_pytorch_on_one_gpu_have_bursts(other: dict[str, Any]) -> None:

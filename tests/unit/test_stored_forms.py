@@ -16,7 +16,7 @@ from PIL import Image
 
 from labkit.data.stored import FORMS, StoredSet, cache_folder, images, make_from_folder, make_set, open_stored, pack
 from labkit.errors import DataError, UserError
-from labkit.models.torchvision_import import import_torchvision
+from labkit.torchvision_import import import_torchvision
 
 IMAGES, CLASSES, SEED = 24, 5, 3
 Pairs = Iterator[tuple[int, bytes]]  # label and file content

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from labkit.errors import UserError
 from labkit.trial import (
+    OF_READERS,
     WORDS,
     Trial,
     grid,
@@ -72,6 +73,9 @@ def test_every_field_that_differs_is_in_the_key():
         "network": {"devices": 2, "nodes": 2},
         "placement": {"devices": 2, "epochs": 1},
         "parallel": {"devices": 2, "scaling": "strong"},
+        "form": {"reader": "torch_pil"},
+        **{name: {"form": "jpeg", "reader": "torch_pil"} for name in OF_READERS},
+        "cache": {"form": "jpeg", "reader": "torch_pil", "epochs": 1},
     }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])

@@ -1,0 +1,151 @@
+"""Readers: the loaders that people use, over a data set on the disk in the forms that people use.
+
+    reader         reads and decodes with                                   on which form
+    torch_pil      PyTorch's DataLoader, Pillow and torchvision's transforms     jpeg, parquet
+    torch_decode   DataLoader and torchvision's JPEG decoder                     jpeg, parquet
+    torch_nvjpeg   DataLoader for the bytes; the GPU decodes (nvJPEG)            jpeg, parquet
+    tf_data        tf.data, which decodes only the rows of the crop              jpeg, tfrecord
+    grain          Grain's DataLoader and Pillow                                 jpeg
+    webdataset     WebDataset in the workers of a DataLoader, and Pillow         shards
+    dali           NVIDIA DALI: the CPU and the GPU decode together              jpeg, shards
+    mapped         NumPy, from decoded images in a memory-mapped file            cache
+    resident       decoded images in the device's memory: the bound              cache
+
+`workers` are processes (DataLoader, Grain) or threads (tf.data, DALI, `mapped`). 0 is one thread, the caller's; tf.data
+and DALI then take the number that they choose. Training images get a random resized crop and a random flip. Decoded
+images have one size, so `mapped` and `resident` crop them at a random place, and do not resize.
+
+This module does not import torch, because workers of Grain import it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from labkit.data.order import WHOLE, Shard
+from labkit.errors import Unsupported, UserError, unknown
+from labkit.trial import READERS as OWN_AND_READERS
+from labkit.trial import WORDS
+
+if TYPE_CHECKING:
+    from labkit.data.readers.reader import Reader
+    from labkit.data.stored import StoredSet
+
+READERS = OWN_AND_READERS[1:]
+READS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("torch_pil", "torch_decode", "torch_nvjpeg"), ("jpeg", "parquet")),
+    "tf_data": ("jpeg", "tfrecord"),
+    "grain": ("jpeg",),
+    "webdataset": ("shards",),
+    "dali": ("jpeg",),
+    **dict.fromkeys(("mapped", "resident"), ("cache",)),
+}
+CACHE_PX = 256  # edge of the images of the form `cache`
+ORDERS = ("shuffled", "as stored")
+SHARING = ("torch_pil", "torch_decode", "torch_nvjpeg", "mapped", "resident")  # readers that can share an order
+ON_CORRUPT = ("skip", "raise")
+_MODULES = {
+    **dict.fromkeys(("torch_pil", "torch_decode", "torch_nvjpeg"), "of_torch"),
+    **{"tf_data": "of_tensorflow", "grain": "of_grain", "webdataset": "of_webdataset", "dali": "of_dali"},
+    **dict.fromkeys(("mapped", "resident"), "of_cache"),
+}
+_PACKAGES = {  # the module that a reader imports, and how it is installed
+    "tf_data": ("tensorflow", "pip install tensorflow-cpu"),
+    "grain": ("grain", "pip install grain"),
+    "webdataset": ("webdataset", "pip install webdataset"),
+    "dali": ("nvidia.dali", "pip install nvidia-dali-cuda130"),
+}
+_ON_GPU = ("torch_nvjpeg", "dali")
+
+
+def why_not(reader: str, form: str, device: str) -> str | None:
+    """Return why a reader cannot read a form for a device, as a sentence without a full stop; None if it can.
+
+    Raise UserError for an unknown reader.
+    """
+    if reader not in READS:
+        raise unknown("reader", reader, READERS)
+    if form not in READS[reader]:
+        return f"the reader {reader} reads {' and '.join(READS[reader])}, not {form}"
+    if reader in _ON_GPU and device != "cuda":
+        return f"the reader {reader} decodes on an NVIDIA GPU, and the device is {device}"
+    package, install = _PACKAGES.get(reader, ("", ""))
+    if package and not _is_installed(package):
+        return f"the reader {reader} needs {package}, which is not installed: `{install}`"
+    if reader in ("torch_decode", "torch_nvjpeg"):
+        from labkit.torchvision_import import why_no_decoder
+
+        return why_no_decoder()
+    return None
+
+
+def open_reader(
+    name: str,
+    stored: StoredSet,
+    *,
+    batch: int,
+    image_px: int,
+    workers: int,
+    seed: int,
+    device: str,
+    order: str = "shuffled",
+    on_corrupt: str = "skip",
+    train: bool = True,
+    shard: Shard = WHOLE,
+) -> Reader:
+    """Return a reader of endless full batches: `next_batch()` gives uint8 (B, 3, px, px) and int64 (B,).
+
+    Each sample comes once per epoch, in a new order per epoch, which `seed` decides. `order="as stored"` keeps the
+    order of the files. `on_corrupt="raise"` ends with a LabkitError at the first sample that cannot be read, instead of
+    skipping and counting it. With `train=False` the shorter side is resized to 256/224 of `image_px`, and the centre is
+    cropped. Batches are on the host (pinned if the device is a GPU), or on the device (`reader.on_device`).
+
+    Readers with the same seed and different shards share one order, in which each image comes once.
+
+    Raise Unsupported if `why_not` has a reason or decoded images are too small, and UserError for an invalid value.
+    """
+    if reason := why_not(name, stored.form, device):
+        raise Unsupported(reason)
+    for what, value, valid in (("order", order, ORDERS), ("on_corrupt", on_corrupt, ON_CORRUPT)):
+        if value not in valid:
+            raise unknown(what, value, valid)
+    for what, number, least in (("batch", batch, 1), ("image_px", image_px, 1), ("workers", workers, 0)):
+        if number < least:
+            raise UserError(f"a reader's {what} must be at least {least}, not {number}.")
+    if name == "resident" and workers:
+        raise UserError(f"the reader resident has no workers: give workers=0, not {workers}.")
+    if stored.form == "cache" and image_px > CACHE_PX:
+        raise Unsupported(f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {image_px}")
+    if shard != WHOLE and (name not in SHARING or stored.form == "parquet"):
+        raise Unsupported(f"the reader {name} cannot share its order of {stored.form} with other readers")
+    from labkit.data.readers.reader import Wanted
+
+    wanted = Wanted(
+        name=name,
+        stored=stored,
+        batch=batch,
+        image_px=image_px,
+        workers=workers,
+        seed=seed,
+        device=device,
+        shuffled=order == "shuffled",
+        skips=on_corrupt == "skip",
+        train=train,
+        shard=shard,
+    )
+    module: Any = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    build: Callable[[Wanted], Reader] = module.build
+    return build(wanted)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the parent package
+        return False
+
+
+assert set(READS) == set(READERS) == set(_MODULES) and set(READERS) < set(WORDS["reader"])

@@ -1,0 +1,43 @@
+"""Reader of Grain (PyGrain). Each worker process takes every n-th sample of the order, and makes batches of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from grain import python as pygrain
+
+from labkit.data.readers.grain_source import Decode, Files
+from labkit.data.readers.reader import Part, Reader, Wanted
+
+
+def build(wanted: Wanted) -> Reader:
+    """Return the reader `grain`."""
+    return GrainReader(wanted)
+
+
+class GrainReader(Reader):
+    """A Grain DataLoader over the files of a set."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted)
+        files = Files(wanted)
+        loader = pygrain.DataLoader(
+            data_source=files,
+            sampler=pygrain.IndexSampler(
+                len(files), shard_options=pygrain.NoSharding(), shuffle=wanted.shuffled, seed=wanted.seed
+            ),
+            operations=[Decode(wanted), pygrain.Batch(wanted.batch, drop_remainder=True)],
+            worker_count=wanted.workers,
+        )
+        self._parts: Any = iter(loader)
+
+    def _next_part(self) -> Part:
+        values = next(self._parts)
+        images, labels, read = (torch.from_numpy(values[name]) for name in ("image", "label", "read"))
+        skipped = self.batch - int(read.sum())
+        return Part(images[read], labels[read], skipped) if skipped else Part(images, labels)
+
+    def close(self) -> None:
+        """End the workers, to which nothing refers any more. Grain keeps one pool of threads per process."""
+        self._parts = iter(())

@@ -1,0 +1,533 @@
+"""Tests of readers: what they deliver, what they skip, how they fail, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from labkit.data.readers import READERS, READS, open_reader, why_not
+from labkit.data.stored import FORMS, StoredSet, make_set
+from labkit.data.stored.page_cache import why_not_cold
+from labkit.errors import GateError, LabkitError, Unsupported, UserError
+from labkit.trial import FORMS as FORMS_OF_TRIALS
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from tests.processes import eventually
+from tests.unit.conftest import Measured
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
+
+IMAGES = 40  # each of a class of its own, so that a label names its image
+ANYWHERE = [(reader, form) for reader in READERS for form in READS[reader] if why_not(reader, form, "cpu") is None]
+WITH_PROCESSES = [pair for pair in ANYWHERE if pair[0] not in ("tf_data", "mapped", "resident")]
+IN_SHARDS = [pair for pair in ANYWHERE if pair[1] in ("shards", "tfrecord", "parquet")]
+LOAD = Trial(workload="load", form="jpeg", reader="torch_pil", workers=1, batch=8, image_px=32, device="cpu")
+TRAIN = replace(LOAD, workload="train", model="resnet18", classes=IMAGES, learning_rate=0.005)
+
+
+@pytest.fixture(scope="session")
+def forms(shared_cache: Path) -> dict[str, StoredSet]:
+    return make_set(shared_cache / "stored-of-tests", images=IMAGES, classes=IMAGES)
+
+
+@pytest.fixture
+def copied(forms: dict[str, StoredSet], tmp_path: Path) -> Callable[[str], StoredSet]:
+    """Return a function that copies a form, whose files the test may then damage."""
+
+    def copy(form: str) -> StoredSet:
+        stored = forms[form]
+        shutil.copytree(stored.folder, tmp_path / form)
+        files = tuple(tmp_path / form / file.relative_to(stored.folder) for file in stored.files)
+        return replace(stored, folder=tmp_path / form, files=files)
+
+    return copy
+
+
+@contextmanager
+def opened(reader: str, stored: StoredSet, **options: Any) -> Iterator[Any]:
+    usual = {"batch": 8, "image_px": 32, "workers": 0 if reader == "resident" else 2, "seed": 1, "device": "cpu"}
+    made = open_reader(reader, stored, **{**usual, **options})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def labels_of(reader: Any, images: int) -> list[int]:
+    """Return the labels of the next batches."""
+    return [int(label) for _ in range(images // reader.batch) for label in reader.next_batch()[1]]
+
+
+def children() -> list[psutil.Process]:
+    """Return the processes that readers started. Python keeps a tracker of shared memory, which is not theirs."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline())
+    ]
+
+
+def what_is_open(folder: Path) -> tuple[set[int], list[str], set[str]]:
+    """Return processes, threads and files below the folder that this process holds."""
+    files = [entry.path for entry in [*psutil.Process().open_files(), *psutil.Process().memory_maps()]]
+    names = [thread.name for thread in threading.enumerate()]
+    threads = [
+        name for name in names if not name.endswith(("(worker)", "_workers)", "_tasks)", "_results)"))
+    ]  # Grain's
+    return {child.pid for child in children()}, threads, {path for path in files if path.startswith(str(folder))}
+
+
+# ---- what readers deliver -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reader", "form"), ANYWHERE)
+def test_a_reader_delivers_each_sample_once_per_epoch_and_leaves_nothing_behind(
+    forms: dict[str, StoredSet], reader: str, form: str
+) -> None:
+    before = what_is_open(forms[form].folder)
+    with opened(reader, forms[form]) as made:
+        assert made.epoch_images == IMAGES
+        images, labels = made.next_batch()
+        assert (tuple(images.shape), images.dtype) == ((8, 3, 32, 32), torch.uint8)
+        assert (tuple(labels.shape), labels.dtype) == ((8,), torch.int64)
+        assert images.float().std() > 10, "images have content"
+        seen = [*labels.tolist(), *labels_of(made, 2 * IMAGES - 8)]
+        assert sorted(seen) == sorted([*range(IMAGES)] * 2), "each image twice in two epochs"
+        if reader != "grain":  # its two workers each finish an epoch of their own
+            assert set(seen[:IMAGES]) == set(range(IMAGES))
+        assert seen[:IMAGES] != seen[IMAGES:], "the order changes"
+        assert (made.skipped, made.cut_shards) == (0, 0)
+        if (reader, form) in WITH_PROCESSES:
+            assert len(children()) == 2
+    assert eventually(lambda: what_is_open(forms[form].folder) == before), what_is_open(forms[form].folder)
+
+
+@pytest.mark.parametrize(("reader", "form"), ANYWHERE)
+def test_batches_are_full_and_continue_across_epochs(forms: dict[str, StoredSet], reader: str, form: str) -> None:
+    with opened(reader, forms[form], batch=12, workers=0) as made:
+        counts = np.bincount(labels_of(made, 3 * IMAGES), minlength=IMAGES)
+    assert counts.sum() == 3 * IMAGES
+    assert counts.min() >= 2 and counts.max() <= 4, "at most a batch waits for the end of the next epoch"
+
+
+@pytest.mark.parametrize(("reader", "form"), ANYWHERE)
+def test_all_readers_decode_the_same_pixels_without_random_crops(
+    forms: dict[str, StoredSet], reader: str, form: str
+) -> None:
+    def by_label(reader: str, form: str) -> dict[int, Any]:
+        with opened(reader, forms[form], image_px=224, workers=0, train=False, order="as stored") as made:
+            batches = [made.next_batch() for _ in range(IMAGES // 8)]
+        return {int(n): image.float() for images, labels in batches for image, n in zip(images, labels, strict=True)}
+
+    expected, found = by_label("torch_pil", "jpeg"), by_label(reader, form)
+    assert set(found) == set(expected)
+    for label, image in found.items():
+        # TensorFlow's decoder and resize round differently from Pillow's.
+        assert (image - expected[label]).abs().mean() < 1, label
+        assert (image - expected[(label + 1) % IMAGES]).abs().mean() > 20, "another image differs far more"
+
+
+def test_the_seed_decides_the_order(forms: dict[str, StoredSet]) -> None:
+    for reader, form in ANYWHERE:
+        orders = []
+        for seed in (1, 1, 2):
+            with opened(reader, forms[form], seed=seed, workers=0) as made:
+                orders.append(labels_of(made, IMAGES))
+        assert orders[0] == orders[1] != orders[2], reader
+
+
+def test_training_crops_differ_from_epoch_to_epoch(forms: dict[str, StoredSet]) -> None:
+    for reader, form in ANYWHERE:
+        with opened(reader, forms[form], workers=0, batch=IMAGES) as made:
+            first, second = ({int(n): image for image, n in zip(*made.next_batch(), strict=True)} for _ in range(2))
+        assert sum(torch.equal(first[n], second[n]) for n in range(IMAGES)) < 5, reader
+
+
+def test_a_random_box_has_the_area_and_aspect_of_random_resized_crop() -> None:
+    from labkit.data.readers.grain_source import random_box
+
+    rng = np.random.default_rng(0)
+    boxes = np.array([random_box(500, 375, rng) for _ in range(2000)])
+    assert (boxes[:, :2] >= 0).all() and (boxes[:, 2] <= 500).all() and (boxes[:, 3] <= 375).all()
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    share, aspect = width * height / (500 * 375), width / height
+    assert 0.078 < share.min() < 0.1 and share.max() > 0.9
+    assert 0.72 < aspect.min() < 0.8 and 1.25 < aspect.max() < 1.36
+    assert random_box(2000, 10, rng) == (0, 0, 2000, 10), "no such crop fits: the whole image"
+
+
+def test_torchvisions_decoder_and_nvjpeg_deliver_and_skip_as_pillow_does(
+    copied: Callable[[str], StoredSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decoder stands in for torchvision's, whose library does not load beside a CPU build of PyTorch."""
+    import io
+
+    from PIL import Image
+
+    from labkit import torchvision_import
+    from labkit.data.readers import of_torch
+    from labkit.data.readers.reader import Wanted
+
+    torchvision_import.import_torchvision()
+    import torchvision.io
+
+    def decode(data: Any, mode: Any, device: str = "cpu") -> Any:
+        if isinstance(data, list):
+            return [decode(one, mode) for one in data]
+        try:
+            image = Image.open(io.BytesIO(data.numpy().tobytes())).convert("RGB")
+        except OSError as error:
+            raise RuntimeError("no JPEG") from error
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    monkeypatch.setattr(torchvision.io, "decode_jpeg", decode)
+    monkeypatch.setattr(torchvision_import, "why_no_decoder", lambda: None)
+    stored = copied("jpeg")
+    bad = damage(stored)
+    with opened("torch_decode", stored) as made:
+        seen = labels_of(made, 2 * IMAGES)
+    usual: dict[str, Any] = {"batch": 8, "image_px": 32, "workers": 2, "seed": 1, "device": "cpu", "shuffled": True}
+    nvjpeg = of_torch.build(Wanted(name="torch_nvjpeg", stored=stored, skips=True, train=True, **usual))
+    images, labels = nvjpeg.next_batch()
+    assert tuple(images.shape) == (8, 3, 32, 32) and labels.dtype == torch.int64
+    also_seen = [*labels.tolist(), *labels_of(nvjpeg, 2 * IMAGES - 8)]
+    nvjpeg.close()
+    for labels_seen, skipped in ((seen, made.skipped), (also_seen, nvjpeg.skipped)):
+        assert set(labels_seen) == set(range(IMAGES)) - bad
+        assert skipped >= 2 * len(bad)
+
+
+# ---- damaged files --------------------------------------------------------------------------------------------------
+
+
+def damage(stored: StoredSet) -> set[int]:
+    """Cut a JPEG file off, overwrite another and remove a third. Return their labels."""
+    cut, overwritten, missing = (stored.samples[n] for n in (3, 14, 15))
+    os.truncate(stored.folder / cut.path, cut.file_bytes // 10)
+    (stored.folder / overwritten.path).write_bytes(b"no image" * 1000)
+    (stored.folder / missing.path).unlink()
+    return {cut.label, overwritten.label, missing.label}
+
+
+@pytest.mark.parametrize("reader", [reader for reader, form in ANYWHERE if form == "jpeg"])
+def test_unreadable_files_are_skipped_and_counted(copied: Callable[[str], StoredSet], reader: str) -> None:
+    stored = copied("jpeg")
+    bad = damage(stored)
+    with opened(reader, stored, batch=4) as made:
+        seen = labels_of(made, 2 * (IMAGES - len(bad)) + 6)
+    assert set(seen) == set(range(IMAGES)) - bad
+    # Two epochs and the begin of a third, in which some may have been skipped already.
+    assert 2 * len(bad) <= made.skipped <= 3 * len(bad)
+    with opened(reader, stored, on_corrupt="raise") as made, pytest.raises(LabkitError, match=f"{reader} failed: "):
+        labels_of(made, 2 * IMAGES)
+
+
+@pytest.mark.parametrize("form", ["shards", "parquet"])
+def test_a_damaged_image_in_a_shard_is_skipped_and_counted(copied: Callable[[str], StoredSet], form: str) -> None:
+    stored = copied(form)
+    data = bytearray(stored.files[0].read_bytes())
+    first = data.index(b"\xff\xd8\xff")
+    data[first : first + 700] = bytes(700)
+    stored.files[0].write_bytes(data)
+    reader = next(name for name, of in ANYWHERE if of == form)
+    with opened(reader, stored) as made:
+        seen = labels_of(made, 2 * IMAGES)
+    assert len(set(seen)) == IMAGES - 1
+    assert made.skipped >= 2
+
+
+@pytest.mark.parametrize(("reader", "form"), IN_SHARDS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_shard_that_is_cut_off_gives_the_samples_before_the_cut(
+    copied: Callable[[str], StoredSet], reader: str, form: str, workers: int
+) -> None:
+    stored = copied(form)
+    os.truncate(stored.files[1], stored.files[1].stat().st_size * 6 // 10)
+    with opened(reader, stored, workers=workers) as made:
+        seen = set(labels_of(made, 3 * IMAGES))
+        assert made.cut_shards == 1
+    in_a_file = IMAGES // len(stored.files) + 1
+    assert IMAGES - in_a_file <= len(seen) < IMAGES
+    if form != "parquet":  # whose list of rows is at the end of the file
+        assert len(seen) > IMAGES - in_a_file, "the first sample of the shard is still read"
+
+
+@pytest.mark.parametrize(("reader", "form"), IN_SHARDS)
+def test_a_missing_shard_counts_as_cut_off(copied: Callable[[str], StoredSet], reader: str, form: str) -> None:
+    stored = copied(form)
+    stored.files[1].unlink()
+    with opened(reader, stored) as made:
+        assert len(set(labels_of(made, 3 * IMAGES))) < IMAGES
+        assert made.cut_shards == 1
+
+
+@pytest.mark.parametrize(("reader", "form"), [pair for pair in ANYWHERE if pair[1] != "cache"])
+def test_a_set_without_any_readable_image_is_an_error_and_no_endless_loop(
+    copied: Callable[[str], StoredSet], reader: str, form: str
+) -> None:
+    stored = copied(form)
+    for file in stored.files:
+        file.write_bytes(b"no image")
+    with pytest.raises(LabkitError, match=r"can read none|no sample"), opened(reader, stored, workers=0) as made:
+        made.next_batch()
+
+
+# ---- failing workers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reader", "form"), WITH_PROCESSES)
+def test_a_killed_worker_is_one_error_and_no_hang(forms: dict[str, StoredSet], reader: str, form: str) -> None:
+    before = what_is_open(forms[form].folder)
+    with opened(reader, forms[form]) as made:
+        made.next_batch()
+        os.kill(max(child.pid for child in children()), signal.SIGKILL)
+        with pytest.raises(LabkitError, match=rf"the reader {reader} failed: .*(exited|killed|terminated)"):
+            labels_of(made, 50 * IMAGES)
+    assert eventually(lambda: what_is_open(forms[form].folder) == before)
+
+
+# ---- unsupported combinations ---------------------------------------------------------------------------------------
+
+
+def test_the_forms_of_trials_are_those_of_stored_sets() -> None:
+    assert ("embedded", *FORMS) == FORMS_OF_TRIALS
+    assert {form for reader in READERS for form in READS[reader]} == set(FORMS)
+
+
+@pytest.mark.parametrize(
+    ("reader", "form", "device", "said"),
+    [
+        ("webdataset", "jpeg", "cuda", "the reader webdataset reads shards, not jpeg"),
+        ("tf_data", "cache", "cuda", "reads jpeg and tfrecord, not cache"),
+        ("torch_nvjpeg", "jpeg", "cpu", "decodes on an NVIDIA GPU, and the device is cpu"),
+        ("dali", "jpeg", "cpu", "decodes on an NVIDIA GPU"),
+        ("dali", "jpeg", "cuda", "needs nvidia.dali, which is not installed: `pip install nvidia-dali-cuda130`"),
+    ],
+)
+def test_what_a_reader_cannot_do_has_one_reason(
+    forms: dict[str, StoredSet], reader: str, form: str, device: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labkit.data.readers._is_installed", lambda package: not package.startswith("nvidia"))
+    assert said in (why_not(reader, form, device) or "")
+    with pytest.raises(Unsupported, match=said):
+        open_reader(reader, forms[form], batch=8, image_px=32, workers=0, seed=0, device=device)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch": 0}, "batch must be at least 1, not 0"),
+        ({"workers": -1}, "workers must be at least 0, not -1"),
+        ({"order": "random"}, "unknown order 'random'; valid: "),
+        ({"on_corrupt": "stop"}, "unknown on_corrupt 'stop'"),
+        ({"workers": 2}, "the reader resident has no workers"),
+        ({"image_px": 257}, "have 256 pixels a side, and image_px is 257"),
+    ],
+)
+def test_invalid_options_of_a_reader_are_refused(forms: dict[str, StoredSet], change: Any, said: str) -> None:
+    with pytest.raises(LabkitError, match=said), opened("resident", forms["cache"], **change):
+        pass
+    with pytest.raises(UserError, match="unknown reader 'torch'; valid: "):
+        why_not("torch", "jpeg", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"workload": "infer"}, "feed the workloads load and train in PyTorch, not infer in torch"),
+        ({"framework": "keras-jax"}, "not train in keras-jax"),
+        ({"augment": True}, "leave augment and loader"),
+        ({"readers": 2}, "give readers=1"),
+        ({"classes": 10}, "the images have 40 classes, and the network 10"),
+        ({"workload": "load", "devices": 2}, "delivers to one device, not to 2"),
+        ({"reader": "webdataset"}, "reads shards, not jpeg"),
+    ],
+)
+def test_a_trial_that_cannot_read_files_has_one_reason(forms: dict[str, StoredSet], change: Any, said: str) -> None:
+    with pytest.raises(Unsupported, match=said):
+        build_workload(replace(TRAIN, **change), forms["jpeg"])
+
+
+def test_loading_needs_files() -> None:
+    with pytest.raises(Unsupported, match="give form='jpeg'"):
+        build_workload(Trial(workload="load", data="none", device="cpu"), None)
+
+
+# ---- workloads ------------------------------------------------------------------------------------------------------
+
+
+def test_loading_takes_a_batch_from_each_reader(forms: dict[str, StoredSet]) -> None:
+    stored = forms["jpeg"]
+    workload: Any = build_workload(replace(LOAD, readers=2, workers=0, batch=IMAGES), stored)
+    assert workload.images_per_step == 2 * IMAGES
+    assert workload.bytes_per_step == 2 * stored.file_bytes
+    workload.check()
+    images, labels = workload.step()
+    assert tuple(images.shape) == (IMAGES, 3, 32, 32) and set(labels.tolist()) == set(range(IMAGES))
+    assert workload.facts["resident_share"] > 0.99, "the page cache is warm"
+    assert workload.facts["first_batch_s"] > workload.facts["readers_start_s"] > 0
+    workload.close()
+
+
+@pytest.mark.parametrize(("form", "reader"), [("jpeg", "torch_pil"), ("cache", "mapped")])
+@pytest.mark.parametrize(("order", "parts"), [("own", False), ("shared", True)])
+def test_several_readers_take_orders_of_their_own_or_parts_of_one(
+    forms: dict[str, StoredSet], order: str, parts: bool, form: str, reader: str
+) -> None:
+    trial = replace(LOAD, form=form, reader=reader, readers=2, workers=0, reader_order=order, batch=IMAGES // 2)
+    workload: Any = build_workload(trial, forms[form])
+    labels = [label for each in workload.readers for label in each.next_batch()[1].tolist()]
+    assert (sorted(labels) == list(range(IMAGES))) == parts
+
+
+def test_a_reader_that_cannot_share_its_order_says_so(forms: dict[str, StoredSet]) -> None:
+    trial = replace(LOAD, form="parquet", readers=2, workers=0, reader_order="shared")
+    with pytest.raises(Unsupported, match="torch_pil cannot share its order of parquet"):
+        build_workload(trial, forms["parquet"])
+
+
+def test_the_first_batch_of_a_load_is_checked(forms: dict[str, StoredSet], monkeypatch: pytest.MonkeyPatch) -> None:
+    workload: Any = build_workload(replace(LOAD, workers=0), forms["jpeg"])
+    good = workload.readers[0].next_batch()
+    for wrong, said in (
+        ((good[0].float(), good[1]), "torch.float32"),
+        ((good[0][:, :2], good[1]), r"\(8, 2, 32, 32\)"),
+        ((good[0], good[1] + IMAGES), "labels that are not 0 to 39"),
+        ((torch.zeros_like(good[0]), good[1]), "without any content"),
+    ):
+        monkeypatch.setattr(workload.readers[0], "next_batch", lambda wrong=wrong: wrong)
+        with pytest.raises(GateError, match=said):
+            workload.check()
+
+
+def test_a_cold_cache_is_dropped_before_the_reader_opens_or_the_trial_is_refused(
+    copied: Callable[[str], StoredSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labkit.workloads import _reading
+
+    dropped: list[Path] = []
+    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: None)
+    monkeypatch.setattr(_reading, "drop", lambda files: dropped.extend(files))
+    stored = copied("jpeg")
+    workload: Any = build_workload(replace(LOAD, workers=0, cache="cold", epochs=1), stored)
+    workload.bring_cache()
+    assert tuple(dropped) == stored.files
+    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
+    with pytest.raises(Unsupported, match="cannot be made cold: tmpfs"):
+        workload.bring_cache()
+
+
+def test_files_larger_than_memory_cannot_be_warm(forms: dict[str, StoredSet]) -> None:
+    with pytest.raises(Unsupported, match=r"cannot be warm: .*Read them with cache='cold'"):
+        build_workload(LOAD, replace(forms["jpeg"], file_bytes=10**15))
+
+
+def test_training_from_files_learns_and_says_how_long_it_waited(forms: dict[str, StoredSet]) -> None:
+    workload: Any = build_workload(replace(TRAIN, workers=0), forms["jpeg"])
+    workload.check()
+    assert workload.read_loss() is not None
+    for _ in range(2):
+        workload.step()
+    workload.read_loss()
+    before, waited_s = workload.facts["waited_s"]
+    assert before + waited_s == workload.waited_s
+    assert waited_s > 0 and before > 0
+    assert workload.facts["skipped"] == 0 and workload.facts["loader"] == "reader"
+    assert workload.facts["train_images"] == IMAGES and "40 classes in 40 files" in workload.facts["data_description"]
+    workload.close()
+
+
+def test_a_tuned_step_is_compared_with_the_eager_one_on_the_same_images(forms: dict[str, StoredSet]) -> None:
+    workload: Any = build_workload(replace(TRAIN, optimizer="sgd_fused", workers=0), forms["jpeg"])
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.check()
+    assert workload.facts["gate"]["steps"] == 3
+    workload.close()
+
+
+def test_a_loader_returns_its_first_batches_again_and_then_goes_on(forms: dict[str, StoredSet]) -> None:
+    from labkit.data.augment import Preparation
+    from labkit.data.readers.fed import FedLoader
+
+    prepare = Preparation(device=torch.device("cpu"), mean=(0, 0, 0), std=(1, 1, 1))
+    with opened("torch_pil", forms["jpeg"], workers=0) as reader:
+        loader = FedLoader(lambda reader=reader: reader, prepare=prepare, repeats=2)
+        first = [loader.next_batch() for _ in range(3)]
+        loader.rewind()
+        again = [loader.next_batch() for _ in range(4)]
+    for (images, labels), (same_images, same_labels) in zip(first[:2], again[:2], strict=True):
+        assert torch.equal(images, same_images) and torch.equal(labels, same_labels)
+    seen = [int(label) for _, labels in [*first, *again[2:]] for label in labels]
+    assert sorted(seen) == list(range(IMAGES)), "no image is lost or repeated"
+
+
+def test_passes_read_files_in_worker_processes(forms: dict[str, StoredSet], measured: Measured) -> None:
+    of_set = {"data": "drawn_jpegs", "data_checksum": forms["jpeg"].checksum}
+    load, train = (replace(trial, **of_set) for trial in (LOAD, TRAIN))
+    gone = replace(load, data_checksum="0" * 12)
+    found = measured([load, train, gone])
+    assert found[load.key].status == found[train.key].status == "ok", (found[load.key].reason, found[train.key].reason)
+    assert found[load.key].facts["reader"] == "torch_pil"
+    assert len(found[train.key].facts["waited_s"]) > len(found[train.key].result.host_s)
+    assert "has the checksum 000000000000" in (found[gone.key].reason or "")
+
+
+@pytest.mark.parametrize("workload", ["load", "train"])
+def test_epochs_count_what_is_read_from_storage(forms: dict[str, StoredSet], measured: Measured, workload: str) -> None:
+    stored = forms["jpeg"]
+    if reason := why_not_cold(stored.files[0]):
+        pytest.skip(reason)
+    trial = LOAD if workload == "load" else TRAIN
+    trial = replace(trial, cache="cold", epochs=2, data="drawn_jpegs", data_checksum=stored.checksum)
+    record = measured([trial])[trial.key]
+    assert record.status == "ok", record.reason
+    reads = record.reads
+    assert reads is not None and reads.cached_share_before is not None and reads.cached_share_before < 0.01
+    cold, warm = reads.epochs
+    assert cold.images == warm.images == IMAGES and cold.steps == IMAGES // 8 and reads.skipped == 0
+    assert 0 < cold.waited_s <= cold.seconds and cold.cpu_s and cold.minor_faults
+    assert cold.asked_bytes is not None and cold.asked_bytes >= stored.file_bytes
+    assert cold.read_bytes is not None and warm.read_bytes is not None
+    pages_bytes = sum(-(-file.stat().st_size // 4096) * 4096 for file in stored.files)
+    assert pages_bytes <= cold.read_bytes < 1.2 * pages_bytes, "other files may be read as well, once"
+    assert warm.read_bytes < 0.02 * stored.file_bytes
+    assert cold.read_until_bytes[-1] == cold.read_bytes
+
+
+def test_a_claim_meets_a_trial_that_reads_files_only_if_its_test_names_a_field_of_it() -> None:
+    from labkit.claims.evidence import Side, select
+
+    plain, cold = replace(TRAIN, form="embedded", reader="own", workers=0), replace(TRAIN, cache="cold", epochs=1)
+    sides: list[Any] = [Side(None, trial) for trial in (plain, TRAIN, cold)]  # type: ignore[arg-type]
+
+    def met(**wanted: Any) -> list[Trial]:
+        return [side.trial for side in select(sides, wanted)]
+
+    assert met() == met(workload="train", image_px=32) == [plain]
+    assert met(cache="cold") == [cold]
+    assert met(form="jpeg") == [TRAIN, cold]
+
+
+def test_labels_of_trials_name_what_differs_in_reading() -> None:
+    from labkit.show.labels import label, phrase
+    from labkit.trial_label import trial_label
+
+    others = [LOAD, replace(LOAD, reader="tf_data"), replace(LOAD, workers=2), replace(LOAD, cache="cold", epochs=1)]
+    assert len({trial_label(trial, beside=others) for trial in others}) == len(others)
+    assert label("reader", "tf_data") == "tf.data" and phrase("workers", 1) == "1 worker"
+    for column, words in (("reader", READERS), ("form", FORMS)):
+        assert len({label(column, word) for word in words} - set(words)) == len(words), "each has a name for readers"
