@@ -11,6 +11,7 @@ from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.data.stored import FORMS, StoredSet, make_from_folder, make_set, open_stored
 from labkit.data.stored.make import Progress
+from labkit.data.stored.remote import is_remote, open_remote, shards_of
 from labkit.errors import DataError, UserError
 from labkit.registry import STUDIES, check_scale
 
@@ -20,6 +21,7 @@ SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1
 
 DRAWN = "drawn_jpegs"  # name of the stored sets that labkit draws
 OWN = "own_jpegs"  # name of a user's images, if they are not ImageNet's training images
+REMOTE = "remote_shards"  # name of a user's images on a server
 # Images of a drawn stored set at each scale, and their classes. A user's folder is used whole.
 STORED_IMAGES = {"smoke": (200, 50), "quick": (4_000, 1_000), "full": (50_000, 1_000)}
 
@@ -32,6 +34,11 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
     if name_or_path in ("", "synthetic32"):
         train, val = SYNTHETIC_IMAGES[check_scale(scale)]
         return open_data("synthetic32", train_images=train, val_images=val)
+    if is_remote(name_or_path):
+        shards_of(name_or_path)
+        raise UserError(
+            f"DATA={name_or_path[:200]} names shards on a server, which only readers of files take; name a folder."
+        )
     try:
         return open_data(name_or_path)
     except (OSError, RuntimeError) as error:  # a name that is too long, another user's folder, no permission
@@ -46,8 +53,11 @@ def stored_at_scale(
     """Return the name (a trial's `data`) and the forms of a stored set. Make forms that are missing.
 
     The set is the user's folder if it holds JPEG files in `train/<class>/`, else a drawn one in the scale's size. The
-    form `jpeg` is always there. Raise the errors of `labkit.data.stored.make_set` and `make_from_folder`.
+    form `jpeg` is always there. A set on a server (https://) has only the form `shards`. Raise the errors of
+    `labkit.data.stored.make_set`, `make_from_folder` and `remote.open_remote`.
     """
+    if is_remote(name_or_path):
+        return REMOTE, {"shards": open_remote(name_or_path, progress=progress)}
     images, classes = STORED_IMAGES[check_scale(scale)]
     wanted = [form for form in FORMS if form == "jpeg" or form in forms]
     if name_or_path and name_or_path not in NAMES and (Path(name_or_path).expanduser() / "train").is_dir():
@@ -83,6 +93,9 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
 
     The check comes before images are read, which may take minutes.
     """
+    if is_remote(name_or_path):
+        shards_of(name_or_path)
+        return
     training = [study for study in studies if study not in SCORING]
     try:
         if not training or not holds_validation_set(name_or_path):

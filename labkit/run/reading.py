@@ -25,13 +25,18 @@ def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Call
     file system cannot be emptied.
     """
     stored = workload.stored
-    if trial.cache == "cold":
+    cached_share = None
+    if stored.addresses:
+        if trial.cache == "cold":
+            raise Unsupported(page_cache.ON_A_SERVER)
+    elif trial.cache == "cold":
         if reason := page_cache.why_not_cold(stored.folder):
             raise Unsupported(reason)
         page_cache.drop(stored.files)
     else:
         _fill(stored.files)
-    cached_share = page_cache.resident_share(stored.files)
+    if not stored.addresses:
+        cached_share = page_cache.resident_share(stored.files)
     counters = Counters(stored.folder)
     workload.restart()
     epochs = []
@@ -52,9 +57,7 @@ def _epoch(number: int, trial: Trial, workload: ReadsFiles, clock: Clock, counte
     ends = [steps * part // PARTS for part in range(PARTS + 1)]
     with Series(counters) as series:
         parts_s = [
-            clock.time_block(workload.step, after - before)[0]
-            for before, after in pairwise(ends)
-            if after > before
+            clock.time_block(workload.step, after - before)[0] for before, after in pairwise(ends) if after > before
         ]
     before, *later = series.snapshots
     grown = [snapshot - before for snapshot in later]
