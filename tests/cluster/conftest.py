@@ -9,10 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.link import linked_hosts
 from tests.cluster.slurm_here import SlurmHere
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "ip", "tc", "nsenter", "unshare", "ps")
-PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "iproute2", "util-linux", "procps")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "ip", "tc", "nsenter", "unshare", "ps", "nginx", "openssl")
+PACKAGES = (
+    *("munge", "slurmctld", "slurmd", "slurm-client", "iproute2", "util-linux", "procps"),
+    *("nginx-light", "openssl"),
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,6 +35,16 @@ def _programs_are_installed() -> None:
         done = subprocess.run(["apt-get", *arguments], env=environment, capture_output=True, text=True, timeout=280)
         if done.returncode:
             pytest.skip(f"{', '.join(PACKAGES)} could not be installed: {' '.join(done.stderr.split())[:200]}")
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[list[str]]]:
+    """Join two hosts by a link, and yield for each the prefix of a command that runs there."""
+    try:
+        with linked_hosts(1e9) as inside:
+            yield inside
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this kernel or container permits no shaped link: {error.cmd}: {error.stderr}")
 
 
 @pytest.fixture

@@ -26,17 +26,12 @@ from labkit.hardware.profile import Device, Profile, Timing
 from labkit.records.store import Store
 from labkit.run import measure
 from labkit.trial import Trial
+from tests.cluster.link import ADDRESSES, shaper
 from tests.faulty.campaign import HOST, STUDY
 from tests.several_nodes import Beside
 
-ADDRESSES = ("10.88.0.1", "10.88.0.2")
 RATES_BITS_PER_S = (2e9, 1e9, 0.5e9)
 TABLES, WORDS, FEATURES, CLASSES = 6, 10_000, 1_000, 46
-
-
-def shaper(rate_bits_per_s: float) -> tuple[str, ...]:
-    """Return the arguments of `tc qdisc` that limit the rate at which an interface sends."""
-    return ("root", "tbf", "rate", f"{rate_bits_per_s:.0f}bit", "burst", "1mb", "latency", "50ms")
 
 
 class Tables(nn.Module):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -15,37 +13,10 @@ from statistics import median
 import pytest
 
 from labkit.places import ROOT
-from tests.cluster.over_link import ADDRESSES, RATES_BITS_PER_S, shaper
+from tests.cluster.over_link import RATES_BITS_PER_S
 from tests.faulty.campaign import records
 
 HEADERS = 1.08  # most bytes sent per gradient byte: packet headers, and messages that agree on steps
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-
-@pytest.fixture
-def hosts() -> Iterator[list[list[str]]]:
-    """Join two network namespaces by a link, and yield for each the prefix of a command that runs there."""
-    names = [f"lk{os.getpid()}{end}" for end in "ab"]
-    inside = [["nsenter", f"--net=/run/netns/{name}"] for name in names]
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", "va", "netns", names[0], "type", "veth", "peer", "name", "vb", "netns", names[1])
-        for name, interface, address, before in zip(names, ("va", "vb"), ADDRESSES, inside, strict=True):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
-            for device in ("lo", interface):
-                ip("-n", name, "link", "set", device, "up")
-            command = [*before, "tc", "qdisc", "replace", "dev", interface, *shaper(RATES_BITS_PER_S[0])]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-        yield inside
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"this kernel or container permits no shaped link: {error.cmd}: {error.stderr}")
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 @pytest.mark.timeout(600)

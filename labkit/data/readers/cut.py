@@ -13,8 +13,11 @@ _TAR_END = bytes(1024)
 
 
 def cut_shards(stored: StoredSet) -> int:
-    """Return how many shards are missing or cut off. Without a difference in total size no file is read."""
-    if stored.form not in _WHOLE:
+    """Return how many shards are missing or cut off. Without a difference in total size no file is read.
+
+    It is 0 for shards on a server: one that is cut off ends the reading with an error.
+    """
+    if stored.form not in _WHOLE or stored.addresses:
         return 0
     sizes = {file: file.stat().st_size if file.is_file() else 0 for file in stored.files}
     if sum(sizes.values()) == stored.file_bytes:

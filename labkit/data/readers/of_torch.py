@@ -230,7 +230,12 @@ class Endless:
                     raise
 
     def close(self) -> None:
-        """End the workers and the pinning thread, which nothing refers to any more."""
+        """End the workers and the pinning thread.
+
+        After an error its traceback refers to them. The garbage collector then ends them later, and waits 5 s for each.
+        """
+        if shut_down := getattr(self._epoch, "_shutdown_workers", None):
+            shut_down()
         self._epoch, self._loader = iter(()), None
 
 

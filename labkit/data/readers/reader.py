@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -104,4 +105,5 @@ class Reader(ABC):
 def _first_line(error: Exception) -> str:
     """Return the error in one line. A DataLoader's begins with the worker's traceback, and its last line counts."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return (lines[-1] if lines[0].startswith("Caught ") else lines[0]).removesuffix(".")[:300]
+    line = re.sub(r"^labkit[\w.]+: ", "", lines[-1]) if lines[0].startswith("Caught ") else lines[0]
+    return line.removesuffix(".")[:300]

@@ -7,7 +7,7 @@
              cache/     images.npy, uint8 (N, 3, 256, 256), and labels.npy, int64 (N,)
 
 Each form has an `index.json`, which is written last. Files without it are half-written. The JPEG files may also lie in
-a folder of the user, which the index then names: nothing is written there.
+a folder of the user, which the index then names: nothing is written there. Shards may lie on a server (`remote`).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Index(BaseModel):
     samples: list[Sample] = []
     unreadable: list[str] = []
     root: str = ""  # the user's folder that holds the JPEG files
+    url: str = ""  # the address of the folder that holds the shards, if they are on a server
     changed_ns: dict[str, int] = {}  # when a file was added to, renamed in or removed from a folder of JPEG files
 
 
@@ -58,7 +59,8 @@ class StoredSet:
 
     `checksum` is of the names, labels and sizes of the set's JPEG files, so all forms of a set have the same one.
     `samples` are those files, relative to `folder`; other forms have none. `unreadable` are the user's files that were
-    left out, each with the reason.
+    left out, each with the reason. `addresses` are the address and size in bytes of each file of a set on a server;
+    `files` then names them, and none of them lies on this machine.
     """
 
     folder: Path
@@ -70,6 +72,7 @@ class StoredSet:
     samples: tuple[Sample, ...]
     checksum: str
     unreadable: tuple[str, ...] = ()
+    addresses: tuple[tuple[str, int], ...] = ()
 
 
 def open_stored(folder: str | Path, form: str) -> StoredSet:
@@ -82,7 +85,7 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
     here = Path(folder).expanduser().absolute()
     index = read_index(here, form)
     home = Path(index.root) if index.root else here / form
-    if changed := _changed(home, index):
+    if not index.url and (changed := _changed(home, index)):
         raise UserError(f"{changed} is not as {here / form / INDEX} describes it; make the set again.")
     sizes = index.files or [(sample.path, sample.file_bytes) for sample in index.samples]
     return StoredSet(
@@ -95,6 +98,7 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
         samples=tuple(index.samples),
         checksum=index.checksum,
         unreadable=tuple(index.unreadable),
+        addresses=tuple((f"{index.url}/{name}", size) for name, size in index.files) if index.url else (),
     )
 
 

@@ -1,0 +1,123 @@
+"""Shards on a web server: `https://host/folder/name-{000000..000007}.tar`, with WebDataset's braces.
+
+The number of images is in the index.json of the form `shards`, if the server has it beside the shards. Otherwise the
+shards are read once and counted, and the index of this machine keeps the counts. They hold <key>.jpg and <key>.cls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import tarfile
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from labkit.data.cache import cache_dir
+from labkit.data.stored.forms import INDEX, Index, StoredSet, open_stored, read_index, write_index
+from labkit.data.stored.make import Progress, making
+from labkit.data.stored.over_http import ServerError, open_file, read_if_there, sizes_bytes
+from labkit.errors import DataError, UserError
+
+FORM = "shards"
+EXAMPLE = "https://host/folder/name-{000000..000007}.tar"
+MOST_SHARDS = 100_000
+
+
+def is_remote(name_or_path: str) -> bool:
+    """Return whether DATA= names files on a web server."""
+    return name_or_path.lower().startswith(("http://", "https://"))
+
+
+def shards_of(pattern: str) -> tuple[str, list[str]]:
+    """Return the address of a pattern's folder, and the names of its shards.
+
+    Raise UserError for a pattern that is no address, and for one that may hold a password or a key: records, messages
+    and the cache must not hold secrets.
+    """
+    from braceexpand import braceexpand
+
+    if set("@?#") & set(pattern):
+        raise UserError(
+            f"the address in DATA= has an @, ? or #, so it may hold a secret; give one like {EXAMPLE}, and put the "
+            "user and password for an https server into ~/.netrc."
+        )
+    try:
+        parts = urlsplit(pattern)
+        if not parts.hostname or not parts.path.strip("/"):
+            raise ValueError("no shard is named")
+        ranges = re.findall(r"\{(\d+)\.\.(\d+)", pattern)
+        if math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges) > MOST_SHARDS:
+            raise ValueError(f"it names more than {MOST_SHARDS:,} shards")
+        urls = list(braceexpand(pattern))
+    except ValueError as error:  # urllib's messages and those of braceexpand
+        raise UserError(f"DATA= is no address of shards ({error}); give one like {EXAMPLE}.") from error
+    root = pattern[: pattern.rindex("/", 0, (pattern + "{").index("{"))]
+    return root, [url.removeprefix(f"{root}/") for url in urls]
+
+
+def open_remote(pattern: str, *, progress: Progress | None = None) -> StoredSet:
+    """Return the shards that a pattern of addresses names. The first call counts their images.
+
+    Raise UserError as `shards_of`, DataError for shards that cannot be read or hold no images, and UserError for a
+    cache that cannot be written.
+    """
+    root, names = shards_of(pattern)
+    urls = [f"{root}/{name}" for name in names]
+    files = list(zip(names, sizes_bytes(urls), strict=True))
+    folder = cache_dir() / f"stored-remote-{hashlib.sha256(pattern.encode()).hexdigest()[:12]}"
+    with making(folder, (FORM,)):
+        try:
+            if read_index(folder, FORM).files == files:
+                return open_stored(folder, FORM)
+        except UserError:
+            pass  # the first call
+        index = _published(root, files) or _counted(root, files, progress)
+        # The address is part of the checksum: what was read from one server is not done for another.
+        checksum = hashlib.sha256(f"{pattern}\n{index.checksum}".encode()).hexdigest()[:12]
+        (folder / FORM).mkdir(exist_ok=True)
+        write_index(folder, index.model_copy(update={"url": root, "checksum": checksum}))
+        return open_stored(folder, FORM)
+
+
+def _published(root: str, files: Sequence[tuple[str, int]]) -> Index | None:
+    """Return the index on the server; None if it has none for these shards. Raise ServerError for other sizes."""
+    try:
+        index = Index.model_validate_json(read_if_there(f"{root}/{INDEX}") or b"")
+    except ValueError:
+        return None
+    if index.form != FORM or [name for name, _ in index.files] != [name for name, _ in files]:
+        return None
+    for (name, expected), (_, found) in zip(index.files, files, strict=True):
+        if found != expected:
+            raise ServerError(
+                f"{root}/{name}: the file has {found:,} bytes, and {expected:,} by {INDEX} on the server; copy both "
+                "there again."
+            )
+    return index
+
+
+def _counted(root: str, files: Sequence[tuple[str, int]], progress: Progress | None) -> Index:
+    """Read all shards, and return their index."""
+    digest = hashlib.sha256()
+    images, classes, read_bytes, all_bytes = 0, 0, 0, sum(size for _, size in files)
+    for name, size in files:
+        try:
+            with open_file(f"{root}/{name}", size) as stream, tarfile.open(fileobj=stream, mode="r|*") as shard:
+                for member in shard:
+                    shard.members = []  # type: ignore[attr-defined]  # which would hold every member in memory
+                    ending = member.name.rpartition("/")[2].partition(".")[2].lower()
+                    digest.update(f"{member.name}\t{member.size}\n".encode())
+                    images += ending == "jpg"
+                    if ending == "cls" and (content := shard.extractfile(member)):
+                        label = content.read()
+                        classes = max(classes, int(label) + 1)
+                        digest.update(label)
+        except (tarfile.TarError, ValueError) as error:
+            raise DataError(f"{root}/{name} is no whole shard ({error}); copy it to the server again.") from error
+        read_bytes += size
+        if progress:
+            progress(FORM, images, round(images * all_bytes / read_bytes))  # an estimate until the last shard
+    if not images or not classes:
+        raise DataError(f"{root} has shards without images; each sample needs <key>.jpg, and its class in <key>.cls.")
+    return Index(form=FORM, classes=classes, images=images, checksum=digest.hexdigest(), files=list(files))
