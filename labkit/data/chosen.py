@@ -15,13 +15,13 @@ from labkit.errors import DataError, UserError
 from labkit.registry import STUDIES, check_scale
 
 SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
+READING = ("12_data_pipeline",)  # the studies that read the files of training images themselves
 # Training and validation images of synthetic32 at each scale. Other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
 
 DRAWN = "drawn_jpegs"  # name of the stored sets that labkit draws
 OWN = "own_jpegs"  # name of a user's images, if they are not ImageNet's training images
-# Images of a drawn stored set at each scale, and their classes. A user's folder is used whole.
-STORED_IMAGES = {"smoke": (200, 50), "quick": (4_000, 1_000), "full": (50_000, 1_000)}
+DRAWN_CLASSES, IMAGES_OF_CLASS = 1_000, 4  # most classes of a drawn set, and the fewest images of each
 
 
 def data_at_scale(name_or_path: str, scale: str) -> DataSet:
@@ -40,22 +40,33 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
         ) from error
 
 
-def stored_at_scale(
-    name_or_path: str, scale: str, *, forms: Sequence[str] = FORMS, progress: Progress | None = None
+def stored_set(
+    name_or_path: str, images: int, *, forms: Sequence[str] = FORMS, progress: Progress | None = None
 ) -> tuple[str, dict[str, StoredSet]]:
-    """Return the name (a trial's `data`) and the forms of a stored set. Make forms that are missing.
+    """Return the name (a trial's `data`) and the forms of a stored set of `images`. Make forms that are missing.
 
-    The set is the user's folder if it holds JPEG files in `train/<class>/`, else a drawn one in the scale's size. The
-    form `jpeg` is always there. Raise the errors of `labkit.data.stored.make_set` and `make_from_folder`.
+    The images are the user's if the folder holds JPEG files in `train/<class>/` (all of them if there are fewer), else
+    drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there. Raise UserError
+    for a folder that no study can take, and the errors of `labkit.data.stored.make_set` and `make_from_folder`.
     """
-    images, classes = STORED_IMAGES[check_scale(scale)]
     wanted = [form for form in FORMS if form == "jpeg" or form in forms]
-    if name_or_path and name_or_path not in NAMES and (Path(name_or_path).expanduser() / "train").is_dir():
-        made = make_from_folder(name_or_path, forms=wanted, progress=progress)
+    if holds_training_files(name_or_path):
+        made = make_from_folder(name_or_path, images=images, forms=wanted, progress=progress)
         folders = {Path(sample.path).parent.name for sample in made["jpeg"].samples}
         return ILSVRC2012 if all(re.fullmatch(r"n\d{8}", name) for name in folders) else OWN, made
+    if name_or_path not in ("", *NAMES):
+        try:
+            data_at_scale(name_or_path, "smoke")
+        except (UserError, DataError) as error:
+            raise UserError(f"DATA={name_or_path[:200]} has no train/<class>/*.JPEG for this study. {error}") from error
     folder = cache_dir() / f"stored-drawn-{images}"
+    classes = min(DRAWN_CLASSES, max(1, images // IMAGES_OF_CLASS))
     return DRAWN, make_set(folder, images=images, classes=classes, forms=wanted, progress=progress)
+
+
+def holds_training_files(name_or_path: str) -> bool:
+    """Return whether DATA= names a folder with `train/`, whose files a study can read as they stand."""
+    return bool(name_or_path) and name_or_path not in NAMES and (Path(name_or_path).expanduser() / "train").is_dir()
 
 
 def stored_by_checksum(form: str, checksum: str) -> StoredSet:
@@ -84,6 +95,8 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
     The check comes before images are read, which may take minutes.
     """
     training = [study for study in studies if study not in SCORING]
+    if holds_training_files(name_or_path):
+        training = [study for study in training if study not in READING]
     try:
         if not training or not holds_validation_set(name_or_path):
             return

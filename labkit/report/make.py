@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.data.chosen import check_use, data_at_scale, documents_of_user
+from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_user
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
@@ -92,8 +92,9 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     require_match(profile, host)
     profile.timing_at(request.scale)
     check_use(request.data, studies)
-    images = data_at_scale(request.data, request.scale)
-    print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
+    print(f"{profile.title}: {host.summary()}", flush=True)
+    if not set(studies) <= set(READING):  # such a study makes its images when it is planned
+        print(data_at_scale(request.data, request.scale).description, flush=True)
     if request.reuters:  # also passed by the environment
         os.environ[REUTERS_VARIABLE] = str(Path(request.reuters).expanduser().absolute())
         print(documents_of_user().description, flush=True)

@@ -91,19 +91,21 @@ def make_set(
 def make_from_folder(
     source: str | Path,
     *,
+    images: int | None = None,
     folder: str | Path | None = None,
     forms: Sequence[str] = FORMS,
     progress: Progress | None = None,
 ) -> dict[str, StoredSet]:
     """Return the asked forms of a user's images, `source`/train/<class>/*.JPEG, which are used as they stand.
 
-    The index and the other forms lie in `folder`, by default in the project's cache. Nothing is written to `source`.
+    With `images`, so many of them are taken, evenly over the sorted files; all if there are fewer. The index and the
+    other forms lie in `folder`, by default in the project's cache. Nothing is written to `source`.
     Files that can't be opened are listed in `unreadable`. Raise DataError for a folder of another layout, and the
     errors of `make_set`.
     """
     root = Path(source).expanduser().resolve()
-    here = Path(folder).expanduser().absolute() if folder else cache_folder(root)
-    of = {"root": str(root)}
+    here = Path(folder).expanduser().absolute() if folder else cache_folder(root, images)
+    of: dict[str, Any] = {"root": str(root)} | ({"images": images} if images else {})
     if here.is_relative_to(root):
         raise UserError(f"{here} is in the images' own folder, which is not written to; name another folder.")
     with _making(here, forms):
@@ -111,15 +113,16 @@ def make_from_folder(
         jpegs = _whole(here, "jpeg")
         if not jpegs:
             _begin(here, "jpeg", of)
-            write_index(here, scan(root))
+            write_index(here, scan(root, images))
             jpegs = open_stored(here, "jpeg")
         _require_room(here, forms, jpegs, jpegs.images)
         return _pack_all(here, jpegs, forms, progress)
 
 
-def cache_folder(source: Path) -> Path:
-    """Return the folder in the project's cache for the forms made from a user's folder."""
-    return cache_dir() / f"stored-{source.name}-{hashlib.sha256(str(source).encode()).hexdigest()[:12]}"
+def cache_folder(source: Path, images: int | None = None) -> Path:
+    """Return the folder in the project's cache for the forms made from a user's folder, or from `images` of it."""
+    name = f"stored-{source.name}-{hashlib.sha256(str(source).encode()).hexdigest()[:12]}"
+    return cache_dir() / (f"{name}-{images}" if images else name)
 
 
 def _require_same(folder: Path, of: dict[str, Any]) -> None:

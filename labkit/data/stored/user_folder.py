@@ -15,8 +15,10 @@ ENDINGS = (".jpeg", ".jpg")
 LAYOUT = "the layout is train/<class>/*.JPEG, one folder of images per class"
 
 
-def scan(root: Path) -> Index:
+def scan(root: Path, images: int | None = None) -> Index:
     """Return the index of a user's folder. A class is the position of its folder's name in sorted order.
+
+    With `images`, it holds so many of the files, evenly over their sorted names; all if there are fewer.
 
     Raise DataError for a folder of another layout, and one without a readable image.
     """
@@ -30,6 +32,8 @@ def scan(root: Path) -> Index:
     with ThreadPoolExecutor(usable_threads()) as threads:
         found = list(threads.map(lambda name: _scan_class(root, name), folders))
     samples = [Sample(path, label, size) for label, (files, _) in enumerate(found) for path, size in files]
+    if images is not None and images < len(samples):
+        samples = [samples[place * len(samples) // images] for place in range(images)]
     unreadable = [why for _, reasons in found for why in reasons]
     if not samples:
         raise DataError(f"{train} holds no readable image ({', '.join(unreadable[:1]) or 'no JPEG file'}); {LAYOUT}.")
