@@ -177,12 +177,20 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
 
     Trials with a host setting fit only a test that names it: papers speak of loops that nobody tuned that way. Trials
     that read files fit only a test that names a field of them: the others are about devices that do not wait for data.
-    `largest` and `smallest` apply last, among the remaining sides that are otherwise alike. They skip sides with 0,
-    which is no size: a trial of 0 epochs is no training run. 0 counts in `MAY_BE_NONE`: a trace may need no more steps.
     """
     left = [side for side in sides if "host_setting" in wanted or side.field("host_setting") == Trial().host_setting]
     if not {"form", *OF_READERS} & set(wanted):
         left = [side for side in left if side.field("form") == Trial().form]
+    return _having(left, wanted)
+
+
+def _having(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> list[Side]:
+    """Return the sides whose fields have the wanted values.
+
+    `largest` and `smallest` apply last, among the remaining sides that are otherwise alike. They skip sides with 0,
+    which is no size: a trial of 0 epochs is no training run. 0 counts in `MAY_BE_NONE`: a trace may need no more steps.
+    """
+    left = list(sides)
     for name, value in wanted.items():
         if value == SEVERAL:
             left = [side for side in left if (side.field(name) or 0) > 1]
@@ -220,7 +228,7 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     along_devices = "devices" in free
     along_nodes = "nodes" in free and not along_devices
     free |= {"nodes"} if along_devices else set()  # more devices than one node has need more nodes
-    free |= {"devices"} if along_nodes else set()
+    free |= {"devices", "readers"} if along_nodes else set()  # each process of a training has a reader
     by_key: dict[tuple[Any, ...], list[Side]] = {}
     everywhere: list[tuple[tuple[Any, ...], Side]] = []
 
@@ -257,7 +265,7 @@ def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
 
     If no side has a throughput, return the first, which has the reason; [] for the fastest profile.
     """
-    fitting = select(family, {name: value for name, value in wanted.items() if value not in (OTHERS, FASTEST)})
+    fitting = _having(family, {name: value for name, value in wanted.items() if value not in (OTHERS, FASTEST)})
     if FASTEST not in wanted.values():
         return fitting
     ranked = [(rate.point, place) for place, side in enumerate(fitting) if (rate := level(side, "images_per_s"))]
