@@ -3,6 +3,7 @@
     frame()     one row per trial, host and pass: what ran, where and when, how it ended, a column per metric
     reasons()   the rows of frame(): why a metric has no value
     blocks(), epochs(), queries(), hits(), labels(), series(), readings()   several values per record, in long form
+    read_epochs(), reads()   epochs over images in files, and the bytes read over time
     kernels(), algorithms(), memory()   a traced step by its parts, in long form
     flags(), checks(), facts(name)   throttling, correctness checks and facts of workloads, in long form
 
@@ -103,6 +104,31 @@ class Results:
             return ((number, *epoch.model_dump().values()) for number, epoch in enumerate(epochs, start=1))
 
         return self._long(["epoch", *Epoch.model_fields], of)
+
+    def read_epochs(self) -> pd.DataFrame:
+        """Return a row per epoch over images in files: `epoch`, `seconds`, and its counts as `ReadEpoch` has them.
+
+        Counts are of the whole epoch. `file_bytes` is the size of the set.
+        """
+        counts = ["images", "waited_s", "read_bytes", "asked_bytes", "written_bytes", "cpu_s"]
+        counts += ["minor_faults", "major_faults"]
+
+        def of(record: Record) -> Rows:
+            for number, epoch in enumerate(record.reads.epochs if record.reads else [], start=1):
+                assert record.reads is not None
+                yield number, epoch.seconds, record.reads.file_bytes, *(getattr(epoch, name) for name in counts)
+
+        return self._long(["epoch", "seconds", "file_bytes", *counts], of)
+
+    def reads(self) -> pd.DataFrame:
+        """Return a row per reading of the bytes read from storage: `epoch`, `time_s` in it, `read_until_bytes`."""
+
+        def of(record: Record) -> Rows:
+            for number, epoch in enumerate(record.reads.epochs if record.reads else [], start=1):
+                for time_s, count in zip(epoch.read_at_s, epoch.read_until_bytes, strict=True):
+                    yield number, time_s, count
+
+        return self._long(["epoch", "time_s", "read_until_bytes"], of)
 
     def queries(self) -> pd.DataFrame:
         """Return one row per query of an inference trial: `query`, `latency_of_query_s`."""
