@@ -17,7 +17,6 @@ class Study:
     id: str
     title: str
     question: str
-    has_notebook: bool = True  # False: claims name the study, and its notebook is yet to come
 
     @property
     def name(self) -> str:
@@ -64,7 +63,7 @@ STUDIES: dict[str, Study] = {
         Study("09_profile", "Step time", "Where does the time go?"),
         Study("10_gan", "WGAN", "How well does a WGAN use the chip?"),
         Study("11_frameworks", "Frameworks", "Does the framework matter?"),
-        Study("12_data_pipeline", "Data pipeline", "Can the data keep up?", has_notebook=False),
+        Study("12_data_pipeline", "Data pipeline", "Does training wait for its data, and what would help?"),
         Study(COMPARISON, "Comparison", "How do the devices compare, with each other and with the papers?"),
     )
 }
@@ -206,14 +205,11 @@ PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
 
 
 def find_study(name: str) -> Study:
-    """Return the study named `01_training`, `training` or `01`. Raise UserError with the valid ids for another name.
-
-    The error lists the studies that have a notebook.
-    """
+    """Return the study named `01_training`, `training` or `01`. Raise UserError with the valid ids for another name."""
     for study in STUDIES.values():
         if name in (study.id, study.name, study.id.split("_", 1)[0]):
             return study
-    raise unknown("study", name, [study.id for study in STUDIES.values() if study.has_notebook])
+    raise unknown("study", name, STUDIES)
 
 
 def find_metric(name: str) -> Metric:

@@ -7,6 +7,7 @@ results = lab.measure(trials)
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,8 @@ from labkit.claims import Findings, judge_all
 from labkit.claims.papers import load_papers
 from labkit.claims.shown import evidence
 from labkit.data import DataSet
-from labkit.data.chosen import check_use, data_at_scale, documents_of_user
+from labkit.data.chosen import check_use, data_at_scale, documents_of_user, stored_set
+from labkit.data.stored.make import Progress
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.host import Host, read_host, this_host
 from labkit.hardware.matching import detect, mismatch, require_match
@@ -36,7 +38,7 @@ from labkit.results.study_records import StudyRecords
 from labkit.run import measure, nodes_here
 from labkit.run.missing import what_is_missing
 from labkit.run.plan import passes_by_key
-from labkit.run.progress import duration
+from labkit.run.progress import LINE_EVERY_S, duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
 from labkit.studies.lab import Cpu
@@ -110,6 +112,19 @@ class OpenStudy:
         """The documents for networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`."""
         return documents_of_user() if self._needs_data else None
 
+    def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]:
+        """Return the fields of trials that read `images` from files: their set and its classes; none as `images`.
+
+        Forms that are missing are made, which may take minutes: the progress is printed. UserError as `stored_set`.
+        """
+        check_use(self.data, [self.study.id])
+        if not self._needs_data:
+            return {}
+        name, made = stored_set(self.data, images, forms=forms, progress=_printed())
+        any_form = next(iter(made.values()))
+        classes = max(Trial().classes, any_form.classes)
+        return {"data": name, "data_checksum": any_form.checksum, "classes": classes}
+
     def _images_of(self, name: str) -> DataSet | None:
         return data_at_scale(name, self.scale) if self._needs_data else None
 
@@ -174,10 +189,11 @@ class OpenStudy:
         """Return every combination of the given fields on this profile's device and data; a list is an axis.
 
         `data` is "digits" for the handwritten digits, "none" for workloads without images, "timed" for `timed_images`,
-        "reuters" for `documents`, else the report's images. Raise UserError for an unknown field, value or network.
+        "reuters" for `documents`, else the report's images. Trials that read files have the fields of `stored`. Raise
+        UserError for an unknown field, value or network.
         """
         device, data = {"device": self.profile.device.kind}, str(axes.get("data", ""))
-        if data == NO_DATA:
+        if data == NO_DATA or "form" in axes:
             return grid(**{**device, **axes})
         if data == TIMED:
             images = self.timed_images
@@ -290,6 +306,19 @@ class OpenStudy:
         """Return the verdicts on this study's claims, from the records shown and those of other studies."""
         seen = evidence(self.profile.name, self.host.id, known=results.selected)
         return Findings(judge_all(load_papers(), seen, self.study.id))
+
+
+def _printed() -> Progress:
+    """Return a function that prints how many images of a set in files are made: every half minute, and when all are."""
+    printed_s = time.monotonic()
+
+    def show(form: str, done: int, images: int) -> None:
+        nonlocal printed_s
+        if done == images or time.monotonic() - printed_s > LINE_EVERY_S:
+            printed_s = time.monotonic()
+            print(f"      {form}: {done:,} of {images:,} images made", flush=True)  # noqa: T201 - for a log
+
+    return show
 
 
 def _number_of(count: int, noun: str) -> str:

@@ -33,6 +33,7 @@ _HEADINGS = MappingProxyType(
         "form": "form on disk",
         "cache": "page cache",
         "reader_order": "order of readers",
+        "needed_mb_per_s": "needed, MB/s",
         "copies": "copies to and from the GPU",
         "time_s": "time, s",
         "low": "95 % interval from",

@@ -48,6 +48,7 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
 
 def _data(names: Iterable[str]) -> str:
     titles = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
+    titles |= {"drawn_jpegs": "drawn JPEG images", "own_jpegs": "own JPEG images", "ilsvrc2012": "ImageNet images"}
     return " and ".join(titles.get(name, name.replace("_", " ")) for name in names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from labkit.hardware.profile import Profile
@@ -33,6 +34,12 @@ class Lab(Protocol):
 
     def trials(self, **axes: Any) -> list[Trial]:
         """Return a grid of trials on this profile and data."""
+
+    def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]:
+        """Return the fields of trials that read so many images from files."""
+
+    def thread_counts(self, asked: object) -> list[int]:
+        """Return the numbers of threads, or of workers, that a sweep asks for."""
 
     @property
     def cpu(self) -> Cpu:

@@ -74,14 +74,6 @@ def test_absent_hardware_is_refused_with_the_next_steps() -> None:
         (["report", "--hw", "cpu", "--study", "nope"], ["unknown study 'nope'", "01_training", "20_comparison"]),
         (["report", "--hw", "cpu", "--scale", "huge"], ["unknown scale 'huge'", "smoke", "quick", "full"]),
         (["report", "--hw", "cpu", "--data", "/no/such/folder"], ["/no/such/folder", "synthetic32", "val_data"]),
-        (
-            ["report", "--hw", "cpu", "--study", "data_pipeline"],
-            [
-                "12_data_pipeline",
-                "available: 01_training, 02_batch_size, 03_multi_gpu, 04_power, 05_inference, 06_cpu_vs_gpu, "
-                "07_precision, 08_quantization, 09_profile, 10_gan, 11_frameworks",
-            ],
-        ),
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),
         (["report", "--on", "slurm"], ["needs HW=", "make report ON=slurm HW=h100"]),
         (["report", "--on", "slum"], ["unknown ON 'slum'", "slurm"]),

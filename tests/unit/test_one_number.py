@@ -14,11 +14,14 @@ from labkit.recipes import mode_name
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report.execute import planned_trials
 from labkit.studies import requests
-from labkit.study import data_at_scale, open_study
-from labkit.trial import OF_NETWORKS, Trial
+from labkit.study import data_at_scale, open_study, stored_set
+from labkit.trial import OF_NETWORKS, OF_READERS, Trial
 
 # What a reader takes for one configuration.
-READ = ("workload", "size", "model", "image_px", "batch", "precision", "engine", "framework", "device", "devices")
+READ = (
+    *("workload", "size", "model", "image_px", "batch", "precision", "engine", "framework", "device", "devices"),
+    *("form", *OF_READERS),
+)
 # The fields in which trials of one configuration and execution mode may differ, each with the reason.
 ALLOWED = {
     "energy_windows": "04_power and the metered networks: windows of 5 s replace the timed blocks",
@@ -52,6 +55,7 @@ def planned(hw: str) -> Planned:
     given = {"hw": hw, "scale": "quick", "mode": "plan", "data": ""}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("labkit.study.data_at_scale", lambda name, _: data_at_scale(name, "smoke"))
+        patch.setattr("labkit.study.stored_set", lambda name, _, **kept: stored_set(name, 8, **kept))
         notebooks = {study: notebook_of(study) for study in STUDIES if study != COMPARISON}
         return {study: set(planned_trials(path, given)) for study, path in notebooks.items() if path.is_file()}
 
