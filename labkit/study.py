@@ -121,8 +121,9 @@ class OpenStudy:
         if not self._needs_data:
             return {}
         name, made = stored_set(self.data, images, forms=forms, progress=_printed())
-        classes = max(Trial().classes, made["jpeg"].classes)
-        return {"data": name, "data_checksum": made["jpeg"].checksum, "classes": classes}
+        any_form = next(iter(made.values()))
+        classes = max(Trial().classes, any_form.classes)
+        return {"data": name, "data_checksum": any_form.checksum, "classes": classes}
 
     def _images_of(self, name: str) -> DataSet | None:
         return data_at_scale(name, self.scale) if self._needs_data else None

@@ -53,8 +53,9 @@ def stored_set(
     """Return the name (a trial's `data`) and the forms of a stored set of `images`. Make forms that are missing.
 
     The images are the user's if the folder holds JPEG files in `train/<class>/` (all of them if there are fewer), else
-    drawn ones. The form `jpeg` is always there. A set on a server (https://) has only the form `shards`, whole. Raise
-    the errors of `labkit.data.stored.make_set`, `make_from_folder` and `remote.open_remote`.
+    drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there. A set on a
+    server (https://) has only the form `shards`, whole. Raise UserError for a folder that no study can take, and the
+    errors of `labkit.data.stored.make_set`, `make_from_folder` and `remote.open_remote`.
     """
     if is_remote(name_or_path):
         return REMOTE, {"shards": open_remote(name_or_path, progress=progress)}
@@ -63,6 +64,11 @@ def stored_set(
         made = make_from_folder(name_or_path, images=images, forms=wanted, progress=progress)
         folders = {Path(sample.path).parent.name for sample in made["jpeg"].samples}
         return ILSVRC2012 if all(re.fullmatch(r"n\d{8}", name) for name in folders) else OWN, made
+    if name_or_path not in ("", *NAMES):
+        try:
+            data_at_scale(name_or_path, "smoke")
+        except (UserError, DataError) as error:
+            raise UserError(f"DATA={name_or_path[:200]} has no train/<class>/*.JPEG for this study. {error}") from error
     folder = cache_dir() / f"stored-drawn-{images}"
     classes = min(DRAWN_CLASSES, max(1, images // IMAGES_OF_CLASS))
     return DRAWN, make_set(folder, images=images, classes=classes, forms=wanted, progress=progress)

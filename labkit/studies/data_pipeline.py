@@ -126,10 +126,11 @@ def of_setting(found: pd.DataFrame, setting: str) -> str:
     return NOT_MEASURED
 
 
-def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame, most: int = 3) -> pd.DataFrame:
-    """Return marks at what the `most` settings with the smallest needs take, beside each loader of `loads`."""
-    marks = needed.nsmallest(most, "value").rename(columns={"setting": "label"})[["label", "value"]]
-    return loads[["reader", "form"]].drop_duplicates().merge(marks, how="cross")
+def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
+    """Return marks at the smallest and the largest need, beside each loader of `loads` that ran."""
+    ends = needed.sort_values("value").iloc[[0, -1]] if len(needed) else needed
+    marks = ends.drop_duplicates("setting").rename(columns={"setting": "label"})[["label", "value"]]
+    return loads.dropna(subset=["images_per_s"])[["reader", "form"]].drop_duplicates().merge(marks, how="cross")
 
 
 def beside_needs(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
@@ -203,22 +204,26 @@ def delivered(epochs: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
 def course(reads: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rate of reads over time, of the first run of each task: `run`, `time_s`, `metric`, `value` (bytes/s).
 
-    `reads` is `Results.reads()`, `frame` of `named`. Each rate holds from its time to the next.
+    `reads` is `Results.reads()`. `frame` is of `named`, with the page cache in one state. Each rate holds from its time
+    to the next.
     """
     rows = _with_texts(reads, frame)
     first = rows[(rows["pass_number"] == rows["pass_number"].min()) & (rows["readers"] == 1)]
     runs = []
-    for (task, cache), of_run in first.groupby(["task", "cache"], sort=False):
+    for task, of_run in first.groupby("task", sort=False):
         began_s = 0.0
         for _, of_epoch in of_run.groupby("epoch"):
             times = np.concatenate([[0.0], of_epoch["time_s"]])
             counts = np.concatenate([[0.0], of_epoch["read_until_bytes"]])
             rates = np.diff(counts) / np.diff(times)
-            runs.append(pd.DataFrame({"time_s": began_s + times[:-1], "value": rates, "run": f"{task}, {cache}"}))
+            runs.append(pd.DataFrame({"time_s": began_s + times[:-1], "value": rates, "run": task}))
             began_s += times[-1]
-        runs.append(pd.DataFrame({"time_s": [began_s], "value": [0.0], "run": f"{task}, {cache}"}))
-    whole = pd.concat(runs) if runs else pd.DataFrame(columns=["time_s", "value", "run"])
-    return whole.assign(metric="read_bytes_per_s")
+        runs.append(pd.DataFrame({"time_s": [began_s], "value": [0.0], "run": task}))
+    whole = (pd.concat(runs) if runs else pd.DataFrame(columns=["time_s", "value", "run"])).assign(
+        metric="read_bytes_per_s"
+    )
+    whole.attrs["reason"] = "; ".join(dict.fromkeys(frame.loc[frame["status"] != "ok", "reason"]))
+    return whole
 
 
 def _with_texts(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

@@ -183,6 +183,11 @@ def test_a_folder_with_training_and_validation_images_is_valid_for_this_study_al
         check_use(str(user), [STUDY, "01_training"])
 
 
+def test_a_folder_without_any_images_is_refused_and_draws_none(user: Path) -> None:
+    with pytest.raises(UserError, match=r"DATA=.*cat has no train/<class>/\*\.JPEG"):
+        stored_set(str(user / "train" / "cat"), 4, forms=[])
+
+
 def test_an_open_study_makes_its_images_only_where_it_measures(user: Path) -> None:
     given = {"scale": "smoke", "mode": "plan", "data": str(user)}
     here = open_study(STUDY, hw="cpu", **given).stored(4, ["jpeg"])
@@ -206,6 +211,13 @@ def test_a_loader_that_is_not_installed_is_a_row_with_its_reason() -> None:
     loads = pipeline.with_most_workers(pipeline.alone(table()))
     dali = loads[loads["reader"] == "dali"]
     assert set(dali["reason"]) == {NO_DALI} and dali["images_per_s"].isna().all()
+
+
+def test_the_smallest_and_the_largest_need_are_marked_beside_loaders_that_ran() -> None:
+    needed = pd.DataFrame({"setting": ["AlexNet", "VGG-16", "ResNet-50"], "value": [6_000.0, 300.0, 1_000.0]})
+    ticks = pipeline.as_ticks(needed, pipeline.alone(table()))
+    assert dict(ticks[["label", "value"]].itertuples(index=False, name=None)) == {"AlexNet": 6_000, "VGG-16": 300}
+    assert "torch_pil" in set(ticks["reader"]) and "dali" not in set(ticks["reader"])
 
 
 def test_the_fewest_workers_that_deliver_enough_are_named_else_the_fastest_loader() -> None:
@@ -234,6 +246,17 @@ def test_an_epoch_is_compared_with_the_set_and_the_roof_is_the_largest_cold_read
     assert together.groupby("reader_order")["reread_share"].first().to_dict() == {"own": 0.5, "shared": 0.0}
 
 
+def test_an_epoch_that_could_not_be_cold_is_a_row_with_its_reason() -> None:
+    why = "the page cache cannot be made cold: tmpfs keeps its files in memory"
+    cold = [trial for trial in planned("cpu") if trial.cache == "cold"]
+    found = Results([of_records(STUDY, [failed(STUDY, trial, 1, "unsupported", why) for trial in cold], "cpu")])
+    frame = pipeline.named(found.frame())
+    epochs = pipeline.of_epochs(found.read_epochs(), frame)
+    assert set(epochs["reason"]) == {why} and len(epochs) == len(cold)
+    assert pd.isna(pipeline.largest_cold(epochs))
+    assert pipeline.course(found.reads(), frame).attrs["reason"] == why
+
+
 def test_no_step_gets_more_than_it_needs_or_than_the_storage_reads() -> None:
     roof = pipeline.roof(300e6, pd.DataFrame({"value": [100e6, 900e6]}))
     assert roof["value"].max() == 300e6
@@ -242,8 +265,8 @@ def test_no_step_gets_more_than_it_needs_or_than_the_storage_reads() -> None:
 
 def test_the_course_of_reads_has_a_rate_for_each_reading_of_one_run() -> None:
     found = results()
-    course = pipeline.course(found.reads(), pipeline.named(found.frame()))
-    cold = course[course["run"] == "DataLoader, Pillow (JPEG files) alone, cold"]
+    course = pipeline.course(found.reads(), pipeline.named(found.frame()).query("cache == 'cold'"))
+    cold = course[course["run"] == "DataLoader, Pillow (JPEG files) alone"]
     size = SET_IMAGES * IMAGE_BYTES
     assert cold["time_s"].tolist() == [0, 1, 2, 3]
     assert cold["value"].tolist() == [size / 4, size * 3 / 4, 0, 0]
@@ -256,6 +279,7 @@ def test_without_records_every_rule_gives_an_empty_table() -> None:
     assert pipeline.stalls(fed).empty and pipeline.over_memory(fed).empty
     needs = pipeline.needs(fed, pipeline.bytes_per_image(loads))
     read = estimate(needs, "read_bytes_per_s", by=["setting"])
+    assert pipeline.as_ticks(estimate(needs, "images_per_s", by=["setting"]), loads).empty
     epochs = pipeline.of_epochs(nothing.read_epochs(), frame)
     rate = pipeline.largest_cold(epochs)
     assert pd.isna(rate) and pipeline.roof(rate, read).empty
