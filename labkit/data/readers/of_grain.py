@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from absl import flags
 from grain import python as pygrain
 
 from labkit.data.readers.grain_source import Decode, Files
@@ -21,6 +22,8 @@ class GrainReader(Reader):
 
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted)
+        if not flags.FLAGS.is_parsed():  # Grain reads flags of the command line, if JAX is installed too
+            flags.FLAGS.mark_as_parsed()
         files = Files(wanted)
         loader = pygrain.DataLoader(
             data_source=files,
