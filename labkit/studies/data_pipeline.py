@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.registry import METRICS
-from labkit.results import ratio
+from labkit.results import estimate, ratio
 from labkit.show.labels import label, phrase
 from labkit.studies.values import NOT_MEASURED
 
@@ -69,14 +69,41 @@ def stalls(fed_rows: pd.DataFrame) -> pd.DataFrame:
     return ratios.assign(**{end: (1 - ratios[other]).clip(lower=0.0) for end, other in ends.items()})
 
 
-def bytes_per_image(loads: pd.DataFrame, form: str = "jpeg") -> float:
-    """Return the mean bytes of an image's file in a form; NaN if no loader read it.
+def waited(fed_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the share of the time that steps wait for images, as a table of `estimate` by `setting` and `loader`.
+
+    On a GPU it is the time of a step without any kernel in the trace, less that of the same step on images in memory.
+    On a CPU the loop itself waits, and counts the seconds.
+
+    >>> rows = pd.DataFrame({"setting": "AlexNet", "loader": ["memory", "files"], "reader": ["resident", "torch_pil"],
+    ...     "device": "cuda", "step_s": [0.010, 0.020], "busy_step_s": 0.009, "pass_number": 1, "host": "a"})
+    >>> round(float(waited(rows)["value"].iloc[0]), 3)  # 11 - 1 of 20 ms
+    0.5
+    """
+    idle_s = fed_rows["step_s"] - fed_rows["busy_step_s"]
+    in_memory = fed_rows["reader"] == BOUND
+    usual_s = fed_rows["setting"].map(idle_s[in_memory].groupby(fed_rows["setting"]).mean())
+    of_trace = ((idle_s - usual_s) / fed_rows["step_s"]).clip(lower=0.0)
+    on_gpu = fed_rows["device"] == "cuda"
+    rows = fed_rows.assign(stall_share=of_trace.where(on_gpu, fed_rows.get("stall_share")))
+    return estimate(rows[~in_memory], "stall_share", by=["setting", "loader"])
+
+
+def of_files(fed_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the trainings that a DataLoader feeds, with Pillow from JPEG files, or from shards on a server."""
+    plain = fed_rows[fed_rows["reader"] == "torch_pil"]
+    return plain if len(plain) else fed_rows[fed_rows["reader"] == "webdataset"]
+
+
+def bytes_per_image(loads: pd.DataFrame) -> float:
+    """Return the mean bytes of an image's file, JPEG or in shards; NaN if no loader read either.
 
     >>> loads = pd.DataFrame({"form": ["jpeg"], "bytes_per_s": [11e6], "images_per_s": [100.0]})
     >>> bytes_per_image(loads)
     110000.0
     """
-    rows = loads[loads["form"] == form]
+    files = loads[loads["form"] == "jpeg"]
+    rows = files if len(files) else loads[loads["form"] == "shards"]
     return float((rows["bytes_per_s"] / rows["images_per_s"]).median())
 
 
@@ -160,12 +187,12 @@ def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataF
 
 
 def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
-    """Return the trainings fed with JPEG files; `read_bytes_per_s` is what they read of them.
+    """Return the trainings of `of_files`; `read_bytes_per_s` is what they read of them.
 
     `needed_mb_per_s` is the mean need of the setting, from `needs`. `image_bytes` are the mean bytes of a file.
     """
     needed = need_rows.groupby("setting")["read_bytes_per_s"].mean().rename("needed_mb_per_s") / 1e6
-    rows = fed_rows[(fed_rows["form"] == "jpeg") & (fed_rows["reader"] == "torch_pil")]
+    rows = of_files(fed_rows)
     return rows.assign(read_bytes_per_s=rows["images_per_s"] * image_bytes).merge(needed.reset_index(), on="setting")
 
 
@@ -194,7 +221,7 @@ def delivered(epochs: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
     `image_bytes` are the mean bytes of an image's file.
 
     >>> epochs = pd.DataFrame({"images": [100], "read_bytes": [8e6]})
-    >>> delivered(epochs, 1e5)["reread_share"].tolist()
+    >>> delivered(epochs, 1e5)["reread_share"].round(3).tolist()
     [0.2]
     """
     in_all = epochs["images"] * image_bytes

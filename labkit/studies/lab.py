@@ -35,8 +35,8 @@ class Lab(Protocol):
     def trials(self, **axes: Any) -> list[Trial]:
         """Return a grid of trials on this profile and data."""
 
-    def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]:
-        """Return the fields of trials that read so many images from files."""
+    def stored(self, images: int, forms: Sequence[str], *, drawn: bool = False) -> dict[str, Any]:
+        """Return the fields of trials that read so many images from files: the user's, or drawn ones."""
 
     def thread_counts(self, asked: object) -> list[int]:
         """Return the numbers of threads, or of workers, that a sweep asks for."""
