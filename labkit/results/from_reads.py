@@ -72,13 +72,14 @@ def _throughput_variation(record: Record) -> float | None:
 
 
 def _reread_share(record: Record) -> float | None:
-    """Return the share of the asked bytes of the first epoch that were not read from storage.
+    """Return the share of the set's bytes that the first epoch did not read from storage.
 
-    In a run that begins with an empty page cache, another process has read them already.
+    An epoch delivers as many images as the set has. In a run that begins with an empty page cache, what was not read
+    is what a process took from the cache because another had read it.
     """
     if record.trial.get("cache") != "cold":
         return None
-    share = _ratio(_first(record).read_bytes, _first(record).asked_bytes)
+    share = _ratio(_first(record).read_bytes, _reads(record).file_bytes)
     return None if share is None else max(0.0, 1 - share)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from labkit.registry import METRICS
 from labkit.results import estimate, ratio
 from labkit.show.labels import label, phrase
-from labkit.studies.values import NOT_MEASURED
+from labkit.studies.values import NOT_MEASURED, text_of, told, value_of
 
 BOUND = "resident"  # the reader of images in memory: the same step without any waiting
 
@@ -93,6 +93,19 @@ def of_files(fed_rows: pd.DataFrame) -> pd.DataFrame:
     """Return the trainings that a DataLoader feeds, with Pillow from JPEG files, or from shards on a server."""
     plain = fed_rows[fed_rows["reader"] == "torch_pil"]
     return plain if len(plain) else fed_rows[fed_rows["reader"] == "webdataset"]
+
+
+def waiting_of(waits: pd.DataFrame, setting: str) -> str:
+    """Return the stall of a setting for a sentence. `waits` has a row per setting, of `stalls`.
+
+    >>> waits = pd.DataFrame({"setting": ["a", "b"], "value": [0.4, 0.0], "low": [0.39, 0.0], "high": [0.41, 0.2]})
+    >>> waiting_of(waits, "a"), waiting_of(waits, "b"), waiting_of(waits, "c")
+    ('40.0 %', 'no waiting found (at most 20 %)', 'not measured')
+    """
+    if any(low == 0 for low in waits.loc[waits["setting"] == setting, "low"]):
+        most = value_of(waits.assign(value=waits["high"]), setting=setting)
+        return f"no waiting found (at most {text_of(100 * most, '%', 2)})"
+    return told(waits, "%", scale=100, setting=setting)
 
 
 def bytes_per_image(loads: pd.DataFrame) -> float:
@@ -191,7 +204,8 @@ def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> 
 
     `needed_mb_per_s` is the mean need of the setting, from `needs`. `image_bytes` are the mean bytes of a file.
     """
-    needed = need_rows.groupby("setting")["read_bytes_per_s"].mean().rename("needed_mb_per_s") / 1e6
+    logarithms = np.log(need_rows["read_bytes_per_s"]).groupby(need_rows["setting"]).mean()  # as `estimate` does
+    needed = np.exp(logarithms).rename("needed_mb_per_s") / 1e6
     rows = of_files(fed_rows)
     return rows.assign(read_bytes_per_s=rows["images_per_s"] * image_bytes).merge(needed.reset_index(), on="setting")
 
@@ -220,9 +234,9 @@ def delivered(epochs: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
 
     `image_bytes` are the mean bytes of an image's file.
 
-    >>> epochs = pd.DataFrame({"images": [100], "read_bytes": [8e6]})
-    >>> delivered(epochs, 1e5)["reread_share"].round(3).tolist()
-    [0.2]
+    >>> epochs = pd.DataFrame({"images": [100], "read_bytes": [5e6]})
+    >>> delivered(epochs, 1e5)["reread_share"].tolist()
+    [0.5]
     """
     in_all = epochs["images"] * image_bytes
     return epochs.assign(delivered_bytes=in_all, reread_share=(1 - epochs["read_bytes"] / in_all).clip(lower=0.0))

@@ -51,7 +51,7 @@ def test_the_course_of_the_reads_is_that_of_the_first_epochs_halves() -> None:
 
 
 def test_what_another_process_has_read_counts_as_read_again_only_after_an_empty_cache() -> None:
-    epoch = an_epoch(read_bytes=1000, asked_bytes=4000)
+    epoch = an_epoch(read_bytes=250)
     read: dict[str, Any] = {"form": "jpeg", "reader": "torch_pil", "readers": 4, "epochs": 1}
     assert value_of(of_epochs(epoch, **read, cache="cold"), "reread_share") == pytest.approx(0.75)
     assert value_of(of_epochs(epoch, **read), "reread_share") is None

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from labkit.data.chosen import REMOTE, check_use, data_at_scale, stored_at_scale, stored_by_checksum
+from labkit.data.chosen import REMOTE, check_use, data_at_scale, stored_by_checksum, stored_set
 from labkit.data.readers import open_reader, why_not
 from labkit.data.stored import StoredSet, make_set, over_http
 from labkit.data.stored.forms import INDEX
@@ -138,7 +138,7 @@ def batches(stored: StoredSet, count: int, **options: Any) -> list[list[int]]:
 def test_shards_on_a_server_give_the_batches_of_local_ones(
     shards: StoredSet, server: Server, workers: int, order: str
 ) -> None:
-    name, forms = stored_at_scale(f"{server.url}/{PATTERN}", "smoke")
+    name, forms = stored_set(f"{server.url}/{PATTERN}", 8)
     remote = forms["shards"]
     assert (name, list(forms)) == (REMOTE, ["shards"])
     assert (remote.images, remote.classes, remote.file_bytes) == (IMAGES, CLASSES, shards.file_bytes)
@@ -344,7 +344,7 @@ def test_an_address_with_a_secret_is_refused_without_repeating_it(address: str) 
         open_remote,
         lambda name: check_use(name, ["01_training"]),
         lambda name: data_at_scale(name, "smoke"),
-        lambda name: stored_at_scale(name, "smoke"),
+        lambda name: stored_set(name, 8),
     ]
     for use in uses:
         with pytest.raises(UserError, match=r"may hold a secret; give one like https://host/") as raised:
@@ -386,8 +386,10 @@ def test_a_load_from_a_server_claims_nothing_about_the_page_cache(server: Server
     assert "of the form shards on a server" in workload.facts["data_description"]
     assert server.url not in str(workload.facts)
     workload.close()
+    cold: Any = build_workload(replace(trial, cache="cold", epochs=1), remote)
     with pytest.raises(Unsupported, match="cannot be made cold: the shards come from a server, which has its own"):
-        build_workload(replace(trial, cache="cold"), remote)
+        cold.bring_cache()
+    cold.close()
 
 
 def test_embedded_images_cannot_come_from_a_server() -> None:

@@ -207,7 +207,10 @@ def test_a_stall_is_what_a_training_loses_against_images_in_memory() -> None:
     alexnet, resnet = waiting.loc["AlexNet, FP32, eager"], waiting.loc["ResNet-50, FP32, eager"]
     assert alexnet["value"] == pytest.approx(1 - 16 * 200 / 6_000)
     assert alexnet["low"] <= alexnet["value"] <= alexnet["high"]
-    assert resnet["value"] == 0
+    assert resnet["value"] == resnet["low"] == 0
+    of_loader = stalls[stalls["loader"] == "DataLoader, Pillow (JPEG files)"].reset_index()
+    assert pipeline.waiting_of(of_loader, "AlexNet, FP32, eager") == "46.7 %"
+    assert pipeline.waiting_of(of_loader, "ResNet-50, FP32, eager").startswith("no waiting found (at most ")
 
 
 def test_a_loader_that_is_not_installed_is_a_row_with_its_reason() -> None:
