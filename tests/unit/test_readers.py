@@ -288,7 +288,10 @@ def test_a_set_without_any_readable_image_is_an_error_and_no_endless_loop(
 # ---- failing workers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("reader", "form"), WITH_PROCESSES)
+@pytest.mark.parametrize(
+    ("reader", "form"),
+    [WITH_PROCESSES[0], *(pytest.param(*rest, marks=pytest.mark.slow) for rest in WITH_PROCESSES[1:])],
+)
 def test_a_killed_worker_is_one_error_and_no_hang(forms: dict[str, StoredSet], reader: str, form: str) -> None:
     before = what_is_open(forms[form].folder)
     with opened(reader, forms[form]) as made:
@@ -531,3 +534,18 @@ def test_labels_of_trials_name_what_differs_in_reading() -> None:
     assert label("reader", "tf_data") == "tf.data" and phrase("workers", 1) == "1 worker"
     for column, words in (("reader", READERS), ("form", FORMS)):
         assert len({label(column, word) for word in words} - set(words)) == len(words), "each has a name for readers"
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_training_read_together_and_count_together(
+    forms: dict[str, StoredSet], measured: Measured
+) -> None:
+    of_ranks = {"devices": 2, "readers": 2, "placement": "together", "batch": 4, "epochs": 2, "reader_order": "shared"}
+    trial = replace(TRAIN, **of_ranks, data="drawn_jpegs", data_checksum=forms["jpeg"].checksum)
+    record = measured([trial])[trial.key]
+    assert record.status == "ok", record.reason
+    assert record.reads is not None
+    first, second = record.reads.epochs
+    assert first.images == second.images == IMAGES and first.steps == IMAGES // 8
+    assert first.asked_bytes is not None
+    assert first.asked_bytes >= forms["jpeg"].file_bytes, "half of the images is read by the other rank"
