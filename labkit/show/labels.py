@@ -32,6 +32,7 @@ _HEADINGS = MappingProxyType(
         "gradient_precision": "gradients",
         "form": "form on disk",
         "cache": "page cache",
+        "compiler_cache": "compiler's cache",
         "reader_order": "order of readers",
         "needed_mb_per_s": "needed, MB/s",
         "copies": "copies to and from the GPU",

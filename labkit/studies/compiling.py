@@ -7,27 +7,28 @@ import pandas as pd
 
 
 def caches(regions: pd.DataFrame) -> pd.DataFrame:
-    """Return how much a compiler took from its disk cache: `record`, and `cache`: "cold", "partly cached" or "cached".
+    """Return how much a compiler took from its disk cache, by `record`.
 
+    `compiler_cache` is "cold", "partly cached" or "cached".
     `regions` is `Results.facts("compiled_regions")`; records that compiled nothing are not in it.
     """
     counts = regions.pivot_table(index="record", columns="field", values="value", aggfunc="sum")
     counts = counts.reindex(columns=["compiled", "from the cache"]).fillna(0).reset_index()
     states = [counts["from the cache"] == 0, counts["compiled"] > 0]
-    counts["cache"] = np.select(states, ["cold", "partly cached"], "cached")
-    return counts[["record", "cache"]]
+    counts["compiler_cache"] = np.select(states, ["cold", "partly cached"], "cached")
+    return counts[["record", "compiler_cache"]]
 
 
 def costs(frame: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a table of results that compiled or captured a step, with two more columns.
 
-    `cache` is "cold" (the compiler found no graph of the step on the disk), "partly cached", "cached", or "" if nothing
+    `compiler_cache` is "cold" (the compiler found no graph of the step on the disk), "partly cached", "cached", or "" if nothing
     was compiled. `break_even_s` is the running time of the baseline of the same network and batch after which the cost
     has paid off, in seconds; NaN if the step is not faster. `regions` is `Results.facts("compiled_regions")`.
     """
     frame = frame.assign(compile_s=frame["compile_s"].fillna(frame["cached_compile_s"]))
     rows = frame.dropna(subset=["compile_s", "capture_s"], how="all").merge(caches(regions), on="record", how="left")
-    rows["cache"] = rows["cache"].fillna("")
+    rows["compiler_cache"] = rows["compiler_cache"].fillna("")
     same = ["model", "batch", "pass_number"]
     baseline = frame[frame["mode"] == "baseline"][[*same, "step_s"]]
     rows = rows.merge(baseline, on=same, how="left", suffixes=("", "_of_baseline"))

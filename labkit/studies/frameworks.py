@@ -69,7 +69,7 @@ def starts(timed: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
     first = timed["time_to_first_step_s"].fillna(timed["cached_time_to_first_step_s"])
     timed = timed.assign(time_to_first_step_s=first)
     rows = timed.dropna(subset=["time_to_first_step_s"]).merge(caches(regions), on="record", how="left")
-    rows["start"] = rows["cache"].map(_START).fillna(_NO_CACHE)
+    rows["start"] = rows["compiler_cache"].map(_START).fillna(_NO_CACHE)
     return rows.sort_values("start", kind="stable")
 
 
