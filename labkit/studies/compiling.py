@@ -23,8 +23,9 @@ def costs(frame: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a table of results that compiled or captured a step, with two more columns.
 
     `compiler_cache` is "cold" (the compiler found no graph of the step on the disk), "partly cached", "cached", or ""
-    if nothing was compiled. `break_even_s` is the running time of the baseline of the same network and batch after which
-    the cost has paid off, in seconds; NaN if the step is not faster. `regions` is `Results.facts("compiled_regions")`.
+    if nothing was compiled. `break_even_s` is the running time of the baseline of the same network and batch after
+    which the cost has paid off, in seconds; NaN if the step is not faster. `regions` is
+    `Results.facts("compiled_regions")`.
     """
     frame = frame.assign(compile_s=frame["compile_s"].fillna(frame["cached_compile_s"]))
     rows = frame.dropna(subset=["compile_s", "capture_s"], how="all").merge(caches(regions), on="record", how="left")
