@@ -10,12 +10,15 @@ Image i depends on (seed, i) alone, as in `synthetic`. A class has no look of it
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 from labkit.data.draws import below, random_words
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 VERSION = 1  # raise it with any change to the images
 QUALITY = 90
@@ -35,8 +38,10 @@ def label_of(index: int, classes: int) -> int:
     return index % classes
 
 
-def draw(seed: int, index: int) -> Image.Image:
+def draw(seed: int, index: int) -> Image:
     """Return image `index` of the set, in RGB."""
+    from PIL import Image, ImageDraw  # not at the top: interpreters of other frameworks need not have Pillow
+
     layout = random_words(seed, VERSION, stream=_STREAMS["layout"], part=0, chunk=index, count=4 + 3 * SHAPES)
     long = LONG_PX[0] + int(below(layout[:1], LONG_PX[1] - LONG_PX[0])[0])
     short = round(long * SHORT_OF_LONG[int(layout[1]) % len(SHORT_OF_LONG)])

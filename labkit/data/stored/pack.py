@@ -18,7 +18,6 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from labkit.data.ilsvrc2012 import scaled_centre
 from labkit.data.npy import ArrayWriter
@@ -205,6 +204,8 @@ def _pixels(root: Path, sample: Sample) -> NDArray[np.uint8] | str:
     """Return an image as the cache holds it, uint8 (3, 256, 256), or why it can't be decoded."""
     data = read_sample(root, sample)
     try:
+        from PIL import Image  # not at the top: interpreters of other frameworks need not have it
+
         with Image.open(io.BytesIO(data)) as opened:
             image = opened.convert("RGB")
     except MemoryError:
