@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from labkit.claims.schema import FASTEST, OTHERS, Claim, Test
 from labkit.errors import UserError, unknown
-from labkit.hardware.profile import profile_names, read_yaml
+from labkit.hardware.profile import in_short, profile_names, read_yaml
 from labkit.places import ROOT
 from labkit.registry import METRICS, STUDIES
 
@@ -211,9 +211,11 @@ def load_papers(folder: Path = PAPERS) -> list[Paper]:
         try:
             papers.append(Paper.model_validate({**read_yaml(path), "id": path.stem}))
         except ValidationError as error:
-            problems = "; ".join(
-                ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
-                for problem in error.errors()
+            problems = in_short(
+                [
+                    ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
+                    for problem in error.errors()
+                ]
             )
             raise UserError(f"papers/{path.name}: {problems}.") from error
     return papers

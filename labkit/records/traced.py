@@ -43,7 +43,7 @@ SECTIONS = ("load", "forward", "loss", "backward", "optimiser")
 Direction = Literal["host_to_device", "device_to_host", "device_to_device", "peer_to_peer"]
 
 
-class _Part(BaseModel, extra="forbid", frozen=True):
+class _Part(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
 
 

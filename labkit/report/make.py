@@ -25,7 +25,7 @@ from labkit.errors import LabkitError, UserError
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
-from labkit.places import as_typed, notebook_of, replacing
+from labkit.places import as_typed, notebook_of, replacing, users_path
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.shared import read_together
@@ -95,7 +95,7 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     images = data_at_scale(request.data, request.scale)
     print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
     if request.reuters:  # also passed by the environment
-        os.environ[REUTERS_VARIABLE] = str(Path(request.reuters).expanduser().absolute())
+        os.environ[REUTERS_VARIABLE] = str(users_path(request.reuters).absolute())
         print(documents_of_user().description, flush=True)
     store = Store(reports_folder() / profile.name)
     parameters = _parameters(profile, request, "plan")
@@ -154,7 +154,7 @@ def make_render(request: Request) -> int:
 
 def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]:
     # An absolute path, because the notebook's kernel has another working folder.
-    path = Path(request.data).expanduser()
+    path = users_path(request.data)
     data = str(path.resolve()) if request.data and path.exists() else request.data
     return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, PositiveInt
 
 from labkit.data.stored.page_cache import sync_file_system
 from labkit.errors import UserError, unknown
-from labkit.places import replacing
+from labkit.places import replacing, users_path
 
 FORMS = ("jpeg", "shards", "tfrecord", "parquet", "cache")
 INDEX = "index.json"
@@ -79,7 +79,7 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
     """
     if form not in FORMS:
         raise unknown("form", form, FORMS)
-    here = Path(folder).expanduser().absolute()
+    here = users_path(folder).absolute()
     index = read_index(here, form)
     home = Path(index.root) if index.root else here / form
     if changed := _changed(home, index):
@@ -105,6 +105,9 @@ def read_index(folder: Path, form: str) -> Index:
         index = Index.model_validate_json(file.read_bytes())
         if index.form != form or not (index.files or index.samples):
             raise ValueError(f"it is not the index of the form {form}")
+        names = [*(name for name, _ in index.files), *(sample.path for sample in index.samples), *index.changed_ns]
+        if wrong := next((name for name in names if not _is_below(name)), None):
+            raise ValueError(f"{wrong[:80]!r} is no file of the set")
     except FileNotFoundError as error:
         whole = [name for name in FORMS if (folder / name / INDEX).is_file()]
         raise UserError(
@@ -115,6 +118,12 @@ def read_index(folder: Path, form: str) -> Index:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{file} is no valid index ({reason}); make the set again, which keeps whole files.") from error
     return index
+
+
+def _is_below(name: str) -> bool:
+    """Return whether a name is a path below the folder that it is relative to."""
+    parts = name.split("/")
+    return name.isprintable() and all(part not in ("", "..") and len(part.encode()) < 256 for part in parts)
 
 
 def write_index(folder: Path, index: Index) -> None:

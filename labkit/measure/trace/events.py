@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from labkit.errors import UserError
+from labkit.errors import UserError, printable
 
 Kind = Literal["kernel", "copy", "fill", "call", "operator", "range"]
 Floats = npt.NDArray[np.float64]
@@ -120,7 +120,7 @@ class Columns:
         values = (
             began_us * 1e-6,
             (began_us + row["dur"]) * 1e-6,
-            self._names.setdefault(row["name"], len(self._names)),
+            self._names.setdefault(printable(row["name"]), len(self._names)),
             CODES[kind],
             thread if isinstance(thread, int) else hash(thread) % (1 << 31),
             args.get("device", 0),
