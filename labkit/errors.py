@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 2_000  # characters of a message
+LONGEST_NAME = 80  # characters of a wrong name in it
 
 
 def printable(text: str) -> str:
@@ -51,6 +52,7 @@ def nearest_first(given: str, valid: Iterable[str]) -> list[str]:
 
 def unknown(what: str, given: str, valid: Iterable[str], *, hint: str = "") -> UserError:
     """Return the error for a name that is not in `valid`. It lists the valid names, nearest first."""
+    given = given if len(given) <= LONGEST_NAME else f"{given[:LONGEST_NAME]} …"
     names = ", ".join(nearest_first(given, valid))
     return UserError(f"unknown {what} {given!r}; valid: {names}." + (f" {hint}" if hint else ""))
 

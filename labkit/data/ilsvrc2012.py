@@ -11,12 +11,13 @@ calibrates the ranges of INT8. The other images are scored. This is the protocol
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -40,6 +41,7 @@ STD: Levels = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 LAYOUT = f"val with {CLASSES:,} class folders ({FIRST_CLASS} to {LAST_CLASS}) of ImageNet's validation images"
 
 FORMATS = ("JPEG", "PNG")  # ImageNet's .JPEG files are of both
+LARGEST_BYTES = 2**27  # of a file
 MOST_PX = 80_000_000  # of an image: more than ImageNet's largest
 MOST_TIMES_LONGER = 100  # of the longer side than the shorter one
 _CLASS_FOLDER = re.compile(r"n\d{8}")
@@ -120,7 +122,9 @@ def read_image(file: Path) -> Images:
     """
 
     try:
-        image = decoded(file)
+        if file.stat().st_size > LARGEST_BYTES:
+            raise ValueError(f"it has more than {LARGEST_BYTES:,} bytes")
+        image = decoded(file.read_bytes())
     except Exception as error:  # Pillow raises nearly anything for a damaged image: OSError, SyntaxError, ValueError …
         if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the image
             raise DataError(f"{file} can't be read ({error.strerror}).") from error
@@ -128,15 +132,16 @@ def read_image(file: Path) -> Images:
     return scaled_centre(image, short_px=RESIZED_PX, edge_px=EDGE_PX)
 
 
-def decoded(file: Path | BinaryIO) -> Image:
-    """Return the image of a file, in RGB. Raise ValueError for another format or an absurd size, else Pillow's errors.
+def decoded(data: bytes) -> Image:
+    """Return the image that a file holds, in RGB.
 
-    Pillow would start Ghostscript for a PostScript file of any name. A picture of 1 x 65,000 pixels has few bytes, and
-    gigabytes once its shorter side is 256.
+    Raise ValueError for an absurd size, and Pillow's errors for another format and a damaged file. Pillow would start
+    Ghostscript for a PostScript file of any name. A picture of 1 x 65,000 pixels has few bytes, and gigabytes once its
+    shorter side has 256 pixels.
     """
     from PIL import Image
 
-    with Image.open(file, formats=FORMATS) as opened:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
         width, height = opened.size
         if width * height > MOST_PX or max(width, height) > MOST_TIMES_LONGER * min(width, height):
             raise ValueError(f"it has {width:,} x {height:,} pixels")

@@ -176,7 +176,7 @@ class Record(_Part):
     versions: dict[str, str]
     status: Status
     reason: str | None = None
-    started_at: str
+    started_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d")]
     wall_s: float
     phases_s: dict[str, float] = {}
     facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, stem, memory, threads

@@ -21,7 +21,7 @@ from labkit.data.chosen import check_use, data_at_scale, documents_of_user
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
-from labkit.errors import LabkitError, UserError
+from labkit.errors import LabkitError, UserError, printable
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
@@ -93,7 +93,7 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     profile.timing_at(request.scale)
     check_use(request.data, studies)
     images = data_at_scale(request.data, request.scale)
-    print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
+    print(f"{printable(profile.title)}: {host.summary()}\n{images.description}", flush=True)
     if request.reuters:  # also passed by the environment
         os.environ[REUTERS_VARIABLE] = str(users_path(request.reuters).absolute())
         print(documents_of_user().description, flush=True)
@@ -237,7 +237,7 @@ def _run_all(
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
-            print(f"      failed: {outcome.reason.splitlines()[0]}", file=sys.stderr, flush=True)
+            print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
         else:
             print(f"      done in {duration(run.duration_s)}", flush=True)
         try:
@@ -245,10 +245,10 @@ def _run_all(
         except Exception as error:  # noqa: BLE001 - a failed page does not stop the other studies
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
-            print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
+            print(f"      failed: {printable(failed[study])}", file=sys.stderr, flush=True)
     if reason := comparison_failed():
         failed[COMPARISON] = reason
-        print(f"      failed: {reason.splitlines()[0]}", file=sys.stderr, flush=True)
+        print(f"      failed: {printable(reason.splitlines()[0])}", file=sys.stderr, flush=True)
     write_site(report, profile, host)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:

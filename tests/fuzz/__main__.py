@@ -86,8 +86,9 @@ def fuzz(name: str, executions: int, seed: int, findings: Path) -> tuple[int, in
         done = begun + int(state.read_text(encoding="ascii") or 0)
         last = findings / ".last"
         if code != 0 and last.exists():
-            log_end = (findings / ".log").read_text(errors="replace")[-1500:]
-            keep(findings, last.read_bytes(), f"the process ended with {code}\n{log_end}")
+            lines = (findings / ".log").read_text(errors="replace").splitlines()
+            said = "\n".join(line[:300] for line in lines if not line.startswith("INFO"))[-4000:]
+            keep(findings, last.read_bytes(), f"the process ended with {code}\n{said}")
         restarts += 1
         if code == 0:
             break
@@ -159,6 +160,7 @@ def _child(name: str, executions: int, seed: int, findings: Path) -> int:
                 "-mutate_depth=1",
                 "-verbosity=0",
                 "-handle_int=0",
+                f"-artifact_prefix={findings}/",
                 reached,
                 str(CORPUS / name),
             ]

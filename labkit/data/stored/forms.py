@@ -82,7 +82,11 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
     here = users_path(folder).absolute()
     index = read_index(here, form)
     home = Path(index.root) if index.root else here / form
-    if changed := _changed(home, index):
+    try:
+        changed = _changed(home, index)
+    except OSError as error:  # such as a name that is too long
+        raise UserError(f"{here / form / INDEX} names files that can't be read: {error.strerror}.") from error
+    if changed:
         raise UserError(f"{changed} is not as {here / form / INDEX} describes it; make the set again.")
     sizes = index.files or [(sample.path, sample.file_bytes) for sample in index.samples]
     return StoredSet(

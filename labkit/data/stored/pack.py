@@ -204,7 +204,7 @@ def _pixels(root: Path, sample: Sample) -> NDArray[np.uint8] | str:
     """Return an image as the cache holds it, uint8 (3, 256, 256), or why it can't be decoded."""
     data = read_sample(root, sample)
     try:
-        image = decoded(io.BytesIO(data))
+        image = decoded(data)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a damaged image

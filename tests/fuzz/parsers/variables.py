@@ -7,8 +7,10 @@ from typing import Any
 
 from labkit import cli
 from labkit.cluster import script, submit
+from labkit.data import chosen
 from labkit.hardware import frameworks
 from labkit.hardware.host import Host
+from labkit.registry import SCALES
 from labkit.report import compare, make
 from labkit.report.status import StudyRun, write_run
 from tests.fuzz.check import documented, folder
@@ -57,6 +59,7 @@ class only_checks:
         self._environment = dict(os.environ)
         changes: list[tuple[Any, str, Any]] = [
             (make, "this_host", lambda: HERE),
+            (chosen, "SYNTHETIC_IMAGES", dict.fromkeys(SCALES, (20, 10))),
             (make, "plan_studies", lambda *_, **__: []),
             (make, "print", lambda *_, **__: None),
             (compare, "this_host", lambda: HERE),
