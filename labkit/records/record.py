@@ -25,7 +25,7 @@ PACKED_FROM = 1000  # a longer list of integers is packed in its line
 _WORD = "<i8"
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=1e-12, lt=1e9)]  # with others, rates would not be finite
 LARGEST_FACT = 1e100  # with larger numbers, products would not be finite
 MOST_PASSES = 10_000  # of a trial in a plan
 # The fields of a trial that every record has had, and that pages read without a default.
@@ -241,9 +241,13 @@ class Record(_Part):
 def parse_line(line: str) -> Record:
     """Return the record of a JSON line. Raise ValueError if it is no record (pydantic's errors are ValueErrors too)."""
     try:
-        values = json.loads(line)
+        values = json.loads(line, parse_int=_integer)
+        if "\\ud" in line.lower():  # half a pair is no character, and no file can hold it
+            json.dumps(values, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("not a record: it is nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise ValueError("not a record: it holds half a character") from error
     if not isinstance(values, dict) or type(values.get("schema")) is not int:
         raise ValueError("not a record: it has no `schema`")
     if values["schema"] > SCHEMA:
@@ -263,6 +267,13 @@ def parse_line(line: str) -> Record:
         # Until 23 November 2026 the profiler's phase was `trace`, like the one in which Keras and JAX trace to compile.
         record.phases_s["traced_steps"] = record.phases_s.pop("trace")
     return record
+
+
+def _integer(digits: str) -> int:
+    value = int(digits) if len(digits) < 20 else 2**63
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("an integer of more than 64 bits")
+    return value
 
 
 def short_hash(key: str) -> str:

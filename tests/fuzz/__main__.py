@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.fuzz import parsers
-from tests.fuzz.check import attempt, limit_memory, watch_actions
+from tests.fuzz.check import attempt, limited_memory, watch_actions
 from tests.fuzz.mutate import LARGEST
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -129,7 +129,6 @@ def _child(name: str, executions: int, seed: int, findings: Path) -> int:
     seeds = corpus(name)
     for data in seeds:  # imports and caches are no growth of an input's
         module.run(data)
-    limit_memory()
     watch_actions()
     done, beat, last = 0, time.monotonic(), findings / ".last"
     file = os.open(last, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
@@ -147,28 +146,29 @@ def _child(name: str, executions: int, seed: int, findings: Path) -> int:
         if done >= executions:
             os._exit(0)
 
-    if atheris:
+    with limited_memory():
+        if atheris:
+            rng = random.Random(seed)
+
+            def mutator(data: bytes, most: int, _seed: int) -> bytes:
+                return bytes(module.mutate(data if rng.random() < 0.5 else rng.choice(seeds), seeds, rng))[:most]
+
+            with tempfile.TemporaryDirectory(prefix="labkit-reached-") as reached:
+                command = [name, f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=0", "-rss_limit_mb=0"]
+                command += [
+                    "-len_control=0",
+                    "-mutate_depth=1",
+                    "-verbosity=0",
+                    "-handle_int=0",
+                    f"-artifact_prefix={findings}/",
+                    reached,
+                    str(CORPUS / name),
+                ]
+                atheris.Setup(command, one, custom_mutator=mutator)
+                atheris.Fuzz()
         rng = random.Random(seed)
-
-        def mutator(data: bytes, most: int, _seed: int) -> bytes:
-            return bytes(module.mutate(data if rng.random() < 0.5 else rng.choice(seeds), seeds, rng))[:most]
-
-        with tempfile.TemporaryDirectory(prefix="labkit-reached-") as reached:
-            command = [name, f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=0", "-rss_limit_mb=0"]
-            command += [
-                "-len_control=0",
-                "-mutate_depth=1",
-                "-verbosity=0",
-                "-handle_int=0",
-                f"-artifact_prefix={findings}/",
-                reached,
-                str(CORPUS / name),
-            ]
-            atheris.Setup(command, one, custom_mutator=mutator)
-            atheris.Fuzz()
-    rng = random.Random(seed)
-    while True:
-        one(module.mutate(rng.choice(seeds), seeds, rng))
+        while True:
+            one(module.mutate(rng.choice(seeds), seeds, rng))
     return 0
 
 

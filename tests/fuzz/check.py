@@ -72,11 +72,16 @@ def written(name: str, data: bytes) -> Path:
     return path
 
 
-def limit_memory(limit_bytes: int = LIMIT_BYTES) -> None:
+@contextmanager
+def limited_memory(limit_bytes: int = LIMIT_BYTES) -> Iterator[None]:
     """Limit the address space of this process to what it has plus `limit_bytes`."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + limit_bytes, hard))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 _watching = False
