@@ -7,7 +7,7 @@ A profile with `extends: other` inherits missing values from `params/<other>.yam
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -21,6 +21,7 @@ from labkit.registry import PASSES, SCALES, STUDIES, check_scale, find_study
 
 PARAMS = ROOT / "params"
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8"]
+MOST_LEVELS = 100  # of mappings and lists within each other
 MOST_PROBLEMS = 5  # of a file, in a message
 SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
 
@@ -217,7 +218,15 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+012345
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Return the parsed YAML, cached because a page reads the same few profiles and papers repeatedly."""
+    """Return the parsed YAML, cached because a page reads the same few profiles and papers repeatedly.
+
+    libyaml's reader calls itself for each level, and ends the process where they are thousands.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_LEVELS:
+            raise ValueError(f"it has more than {MOST_LEVELS} levels")
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
@@ -281,13 +290,14 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
     try:
         return Profile.model_validate({**values, "name": name})
     except ValidationError as error:
-        problems = in_short([_explain(problem) for problem in error.errors()])
+        problems = in_short(error.errors(), _explain)
         raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
 
 
-def in_short(problems: Sequence[str]) -> str:
+def in_short(problems: Sequence[Any], explain: Callable[[Any], str]) -> str:
     """Return the first problems of a file as text, and the number of the others."""
-    shown = [problem if len(problem) <= 300 else f"{problem[:300]} …" for problem in problems[:MOST_PROBLEMS]]
+    explained = [explain(problem) for problem in problems[:MOST_PROBLEMS]]
+    shown = [text if len(text) <= 300 else f"{text[:300]} …" for text in explained]
     left = len(problems) - len(shown)
     return "; ".join([*shown, *([f"and {left:,} more problems"] if left else [])])
 

@@ -154,7 +154,7 @@ def _child(name: str, executions: int, seed: int, findings: Path) -> int:
                 return bytes(module.mutate(data if rng.random() < 0.5 else rng.choice(seeds), seeds, rng))[:most]
 
             with tempfile.TemporaryDirectory(prefix="labkit-reached-") as reached:
-                command = [name, f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=0", "-rss_limit_mb=0"]
+                command = [name, f"-seed={seed + 1}", f"-max_len={LARGEST}", "-timeout=3600", "-rss_limit_mb=0"]
                 command += [
                     "-len_control=0",
                     "-mutate_depth=1",

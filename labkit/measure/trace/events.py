@@ -38,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "user_annotation": "range",
 }
 COLUMNS = ("name", "code", "began_s", "ended_s", "stream", "device", "correlation", "bytes")
+LARGEST = 2.0**53  # a double holds whole numbers below it exactly
 UNKNOWN = -1  # value of `bytes` where the trace gives no size
 STEP = "labkit step"  # the range around each traced step
 SECTION = "labkit section: "  # prefix of the ranges of a step's sections; the section's name follows
@@ -127,7 +128,10 @@ class Columns:
             args.get("correlation", 0),
             args.get("bytes", UNKNOWN),
         )
-        self._values.extend(array("d", values))
+        numbers = array("d", values)
+        if not all(-LARGEST < number < LARGEST for number in numbers):  # nor NaN
+            raise ValueError("a number of an event is no number of a device, a stream or bytes")
+        self._values.extend(numbers)
 
     def events(self, notes: tuple[str, ...] = ()) -> Events:
         """Return the added rows as events, with `notes`."""

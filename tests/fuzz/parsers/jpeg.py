@@ -3,7 +3,6 @@
 from labkit.data.ilsvrc2012 import read_image
 from labkit.data.stored.forms import Sample
 from labkit.data.stored.pack import _pixels
-from labkit.errors import DataError
 from tests.fuzz.check import documented, written
 from tests.fuzz.mutate import of_bytes as mutate
 
@@ -12,8 +11,8 @@ __all__ = ["mutate", "run"]
 
 def run(data: bytes) -> None:
     file = written("image.JPEG", data)
-    with documented(DataError):
+    with documented():
         assert read_image(file).shape == (3, 224, 224)
-    with documented(DataError):
+    with documented():
         pixels = _pixels(file.parent, Sample(file.name, 0, len(data)))
         assert isinstance(pixels, str) or pixels.shape == (3, 256, 256)

@@ -14,11 +14,11 @@ __all__ = ["mutate", "run"]
 
 
 def run(data: bytes) -> None:
-    with documented():
+    with documented(by_library=True):
         read_weights(written("weights/alexnet-32px-0123456789abcdef.pt", data))
     path = written(f"weights/alexnet-{hashlib.sha256(data).hexdigest()[:8]}.pth", data)
     try:
-        with documented():
+        with documented(by_library=True):
             read_state(path, "alexnet", classes=1000)
         with documented():
             check_folder(str(folder() / "weights"))
