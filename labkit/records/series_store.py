@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pyarrow.parquet import ParquetFile
+from pyarrow.parquet import read_metadata
 
 from labkit.errors import printable
 from labkit.places import replacing
@@ -44,7 +44,7 @@ class SeriesStore:
         if not self.path.is_file():
             return pd.DataFrame(columns=list(COLUMNS))
         try:
-            rows = ParquetFile(self.path).metadata.num_rows
+            rows = read_metadata(self.path).num_rows
             if rows > MOST_ROWS:
                 raise ValueError(f"it has {rows:,} rows")
             frame = pd.read_parquet(self.path, columns=list(COLUMNS))

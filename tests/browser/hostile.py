@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from labkit.places import ROOT
+from labkit.trial import NO_DATA
 from tests.committed import committed_reports
 
 HW, STUDIES = "h200", ("01_training", "09_profile", "10_gan")
@@ -32,9 +33,7 @@ ATTACKS = (
     f"<link rel=stylesheet href=//{NOWHERE}/g.css><form action=//{NOWHERE}/h><input autofocus onfocus=hit()></form>",
     f"[link](javascript:hit()) ![picture](https://{NOWHERE}/i.png) javascript:hit()",
     f"url(https://{NOWHERE}/j) @import '//{NOWHERE}/k' expression(hit()) {{{{ 7 * 7 }}}} {{% raise %}} $x^2$",
-    "\u202e\u2066reversed\u2069 \x00\x07\x1b]8;;https://evil.invalid\x07link\x1b]8;;\x07\x1b[2J \ud800".replace(
-        "\ud800", ""
-    ),
+    "\u202e\u2066reversed\u2069 \x00\x07\x1b]8;;https://evil.invalid\x07link\x1b]8;;\x07\x1b[2J",
     "W" * 3000,
     "-->]]><!--<![CDATA[&lt;script&gt;hit()&#60;/script&#62; &amp;&quot;",
 )
@@ -93,7 +92,7 @@ def make_project(folder: Path) -> Path:
     for study in STUDIES:
         source = next((given / "records").glob(f"*/{study}.jsonl.gz"))
         lines = [json.loads(line) for line in gzip.decompress(source.read_bytes()).splitlines()]
-        spoilt = [{**attacked(line, attack), "host": HOST} for line in lines]
+        spoilt = [{**attacked(line, attack), "host": HOST, "trial": _of_other_data(line["trial"])} for line in lines]
         spoilt[-1] |= {"status": "crashed", "reason": attack("it failed"), "result": None}
         (records / f"{study}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in spoilt), encoding="utf-8")
     about = json.loads((given / "hosts" / f"{host.name}.json").read_text(encoding="utf-8"))
@@ -103,6 +102,11 @@ def make_project(folder: Path) -> Path:
     path.parent.mkdir()
     path.write_text(json.dumps(spoilt_host), encoding="utf-8")
     return reports
+
+
+def _of_other_data(trial: dict[str, Any]) -> dict[str, Any]:
+    """Return a trial whose data has a hostile name and checksum, the same in every record of the trial."""
+    return trial if trial["data"] == NO_DATA else {**trial, "data": ATTACKS[3], "data_checksum": ATTACKS[0]}
 
 
 def _spoil_yaml(path: Path, attack: Callable[[object], str], fields: tuple[str, ...]) -> None:

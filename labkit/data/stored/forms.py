@@ -126,8 +126,7 @@ def read_index(folder: Path, form: str) -> Index:
 
 def _is_below(name: str) -> bool:
     """Return whether a name is a path below the folder that it is relative to."""
-    parts = name.split("/")
-    return name.isprintable() and all(part not in ("", "..") and len(part.encode()) < 256 for part in parts)
+    return not {"", ".."} & set(name.split("/"))
 
 
 def write_index(folder: Path, index: Index) -> None:

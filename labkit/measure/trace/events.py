@@ -118,20 +118,21 @@ class Columns:
         if not (math.isfinite(began_us) and math.isfinite(row["dur"]) and row["dur"] >= 0):
             raise ValueError("a time is a number, and no length is below 0")
         thread = args.get("stream", row.get("tid"))
+        thread = thread if isinstance(thread, int) else hash(thread) % (1 << 31)
+        device, correlation, size = args.get("device", 0), args.get("correlation", 0), args.get("bytes", UNKNOWN)
+        if not abs(thread) + abs(device) + abs(correlation) + abs(size) < LARGEST:  # nor NaN
+            raise ValueError("a device, a stream, a correlation and a size are whole numbers")
         values = (
             began_us * 1e-6,
             (began_us + row["dur"]) * 1e-6,
             self._names.setdefault(printable(row["name"]), len(self._names)),
             CODES[kind],
-            thread if isinstance(thread, int) else hash(thread) % (1 << 31),
-            args.get("device", 0),
-            args.get("correlation", 0),
-            args.get("bytes", UNKNOWN),
+            thread,
+            device,
+            correlation,
+            size,
         )
-        numbers = array("d", values)
-        if not all(-LARGEST < number < LARGEST for number in numbers):  # nor NaN
-            raise ValueError("a number of an event is no number of a device, a stream or bytes")
-        self._values.extend(numbers)
+        self._values.extend(array("d", values))
 
     def events(self, notes: tuple[str, ...] = ()) -> Events:
         """Return the added rows as events, with `notes`."""
