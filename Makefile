@@ -29,7 +29,7 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test lint clean
+.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test test-fuzz lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -88,6 +88,9 @@ picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (
 
 test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
 	@"$$LABKIT_PYTHON" -m tests
+
+test-fuzz: $(INSTALLED)  ## run every parser of foreign files on changed inputs (minutes; with Atheris, if installed, better ones)
+	@"$$LABKIT_PYTHON" -m tests.fuzz
 
 lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m ruff check .

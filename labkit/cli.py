@@ -78,7 +78,7 @@ def _is_on(name: str, value: str) -> bool:
 
 
 def _seconds(time: str) -> float:
-    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", time, flags=re.ASCII)
+    parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", time, flags=re.ASCII)
     seconds = (
         sum(int(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True)) if parts else 0
     )
@@ -92,8 +92,10 @@ def _nodes(on: str, nodes: str) -> int:
         raise unknown("ON", on, ["slurm"])
     if nodes and not on:
         raise UserError("NODES= needs ON=slurm: without ON=slurm, labkit measures this machine alone.")
-    if nodes and not (nodes.isascii() and nodes.isdigit() and int(nodes) > 0):
-        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate.")
+    if nodes and not re.fullmatch(r"0*[1-9][0-9]{0,5}", nodes):
+        raise UserError(
+            f"NODES={nodes[:80]} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate."
+        )
     return int(nodes or 1)
 
 

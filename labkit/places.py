@@ -5,12 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from labkit.errors import UserError
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def notebook_of(study: str) -> Path:
     """Return the path of a study's notebook."""
     return ROOT / "notebooks" / f"{study}.ipynb"
+
+
+def users_path(given: str | Path) -> Path:
+    """Return the path that a user gave, with the home folder for `~`. Raise UserError for the home of nobody here."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{str(given)[:200]} begins with the home folder of a user who is not known here.") from error
 
 
 def as_typed(path: Path) -> str:

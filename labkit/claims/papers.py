@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from labkit.claims.schema import FASTEST, OTHERS, Claim, Test
 from labkit.errors import UserError, unknown
-from labkit.hardware.profile import profile_names, read_yaml
+from labkit.hardware.profile import in_short, profile_names, read_yaml
 from labkit.places import ROOT
 from labkit.registry import METRICS, STUDIES
 
@@ -204,6 +204,10 @@ def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) ->
             raise ValueError(f"row {name!r} has {len(values)} values for {len(columns)} columns")
 
 
+def _explain(problem: Any) -> str:
+    return ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
+
+
 def load_papers(folder: Path = PAPERS) -> list[Paper]:
     """Return every paper, sorted by id. Raise UserError with file and field if a paper does not fit the schema."""
     papers = []
@@ -211,9 +215,6 @@ def load_papers(folder: Path = PAPERS) -> list[Paper]:
         try:
             papers.append(Paper.model_validate({**read_yaml(path), "id": path.stem}))
         except ValidationError as error:
-            problems = "; ".join(
-                ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
-                for problem in error.errors()
-            )
+            problems = in_short(error.errors(), _explain)
             raise UserError(f"papers/{path.name}: {problems}.") from error
     return papers

@@ -6,13 +6,12 @@ draws images and documents at random. This module does not import the loaders, b
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from labkit.data import digits, ilsvrc2012, imagenet32, reuters, reuters_shaped, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
 from labkit.data.subset import subset
 from labkit.errors import UserError, unknown
+from labkit.places import users_path
 
 __all__ = [
     "ILSVRC2012",
@@ -56,7 +55,7 @@ def open_data(
     if name_or_path == "digits":
         return cached(digits.source(train_images=train_images, val_images=val_images, seed=seed))
     assert name_or_path is not None
-    if not name_or_path or not Path(name_or_path).expanduser().exists():
+    if not name_or_path or not users_path(name_or_path).exists():
         raise unknown(
             "data set",
             name_or_path,

@@ -13,6 +13,7 @@ from labkit.data.stored import FORMS, StoredSet, make_from_folder, make_set, ope
 from labkit.data.stored.make import Progress
 from labkit.data.stored.remote import is_remote, open_remote, shards_of
 from labkit.errors import DataError, UserError
+from labkit.places import users_path
 from labkit.registry import STUDIES, check_scale
 
 SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
@@ -76,7 +77,7 @@ def stored_set(
 
 def holds_training_files(name_or_path: str) -> bool:
     """Return whether DATA= names a folder with `train/`, whose files a study can read as they stand."""
-    return bool(name_or_path) and name_or_path not in NAMES and (Path(name_or_path).expanduser() / "train").is_dir()
+    return bool(name_or_path) and name_or_path not in NAMES and (users_path(name_or_path) / "train").is_dir()
 
 
 def stored_by_checksum(form: str, checksum: str) -> StoredSet:

@@ -11,6 +11,7 @@ calibrates the ranges of INT8. The other images are scored. This is the protocol
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from tqdm import tqdm
 from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Source, SplitName
 from labkit.errors import DataError
 from labkit.hardware.cpu_limits import usable_cores
+from labkit.places import users_path
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,6 +40,10 @@ MEAN: Levels = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 STD: Levels = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 LAYOUT = f"val with {CLASSES:,} class folders ({FIRST_CLASS} to {LAST_CLASS}) of ImageNet's validation images"
 
+FORMATS = ("JPEG", "PNG")  # ImageNet's .JPEG files are of both
+LARGEST_BYTES = 2**27  # of a file
+MOST_PX = 80_000_000  # of an image: more than ImageNet's largest
+MOST_TIMES_LONGER = 100  # of the longer side than the shorter one
 _CLASS_FOLDER = re.compile(r"n\d{8}")
 _ENDINGS = (".jpeg", ".jpg", ".png")
 _CHUNK = 256  # images decoded before they are handed on, 39 MB
@@ -53,7 +59,7 @@ class Item(NamedTuple):
 
 def find_folder(path: str | Path) -> Path | None:
     """Return the folder with the class folders, `val` in `path` or `path` itself. Return None if neither has any."""
-    given = Path(path).expanduser()
+    given = users_path(path)
     for folder in (given / "val", given):
         if folder.is_dir() and next(_class_folders(folder), None) is not None:
             return folder.resolve()
@@ -114,16 +120,32 @@ def read_image(file: Path) -> Images:
     The bytes equal those of torchvision's Resize(256), CenterCrop(224) and PILToTensor. Raise DataError for a file that
     cannot be read, is no image, or is truncated.
     """
-    from PIL import Image
 
     try:
-        with Image.open(file) as opened:
-            image = opened.convert("RGB")
+        if file.stat().st_size > LARGEST_BYTES:
+            raise ValueError(f"it has more than {LARGEST_BYTES:,} bytes")
+        image = decoded(file.read_bytes())
     except Exception as error:  # Pillow raises nearly anything for a damaged image: OSError, SyntaxError, ValueError …
         if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the image
             raise DataError(f"{file} can't be read ({error.strerror}).") from error
         raise DataError(f"{file} is no image, or truncated or damaged ({error}); fetch it again.") from error
     return scaled_centre(image, short_px=RESIZED_PX, edge_px=EDGE_PX)
+
+
+def decoded(data: bytes) -> Image:
+    """Return the image that a file holds, in RGB.
+
+    Raise ValueError for an absurd size, and Pillow's errors for another format and a damaged file. Pillow would start
+    Ghostscript for a PostScript file of any name. A picture of 1 x 65,000 pixels has few bytes, and gigabytes once its
+    shorter side has 256 pixels.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+        width, height = opened.size
+        if width * height > MOST_PX or max(width, height) > MOST_TIMES_LONGER * min(width, height):
+            raise ValueError(f"it has {width:,} x {height:,} pixels")
+        return opened.convert("RGB")
 
 
 def scaled_centre(image: Image, *, short_px: int, edge_px: int) -> Images:

@@ -18,8 +18,10 @@ import numpy as np
 
 from labkit.data import ilsvrc2012
 from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
+from labkit.data.npy import read_member
 from labkit.data.restricted import Refused, load_plain
 from labkit.errors import DataError
+from labkit.places import users_path
 
 Form: TypeAlias = Literal["npz", "pickle"]
 
@@ -30,6 +32,7 @@ BATCH_NAMES: dict[SplitName, list[str]] = {
     "val": ["val_data"],
 }
 _BATCHES = 11
+LARGEST_BYTES = 2**30  # of an unpacked part of an archive; the published ones have 0.4 GB
 LAYOUT = "train_data_batch_1 to train_data_batch_10 and val_data, all pickled or all with the ending .npz"
 # If both forms are complete, the .npz form is read, because a checksum protects each of its files.
 _SUFFIX: dict[Form, str] = {"npz": ".npz", "pickle": ""}
@@ -37,7 +40,7 @@ _SUFFIX: dict[Form, str] = {"npz": ".npz", "pickle": ""}
 
 def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
     """Return the form of an archive and its files by split, in reading order. Raise DataError for missing files."""
-    folder = Path(path).expanduser()
+    folder = users_path(path)
     if not folder.is_dir():
         kind = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder} {kind}; give the folder that holds the ImageNet32 batches.")
@@ -59,9 +62,13 @@ def _load(file: Path, form: Form) -> dict[str, Any]:
     try:
         if form == "pickle":
             with file.open("rb") as stream:
-                return load_plain(stream)
-        with np.load(file, allow_pickle=False) as archive:
-            return {key: archive[key] for key in ("data", "labels") if key in archive.files}
+                return load_plain(stream, size=file.stat().st_size)
+        with file.open("rb") as stream:
+            if not zipfile.is_zipfile(file) and stream.read(2) not in (b"PK", b""):
+                raise ValueError("it is no archive")
+        with zipfile.ZipFile(file) as archive:
+            names = [key for key in ("data", "labels") if f"{key}.npy" in archive.namelist()]
+            return {key: read_member(archive, f"{key}.npy", LARGEST_BYTES) for key in names}
     except Refused as refusal:
         raise DataError(
             f"{file} is refused: {refusal}; only NumPy arrays, lists, numbers and strings are allowed; "
@@ -89,8 +96,9 @@ def _check_images(file: Path, data: object) -> Images:
 
 def _check_labels(file: Path, labels: object, images: int) -> Labels:
     """Return `labels` as int64 (n,), 0..999. Raise DataError for other types, counts or values."""
-    try:
-        array = np.asarray(labels)
+    try:  # a list of the same nested list again and again would fill the memory
+        plain = isinstance(labels, np.ndarray) or (isinstance(labels, list) and all(type(n) is int for n in labels))
+        array = np.asarray(labels if plain else None)
     except (ValueError, OverflowError):
         array = np.asarray(None)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
@@ -152,7 +160,7 @@ def inspect(path: str | Path) -> list[str]:
 def source(path: str | Path) -> Source:
     """Return the cache's source of an archive. Its token depends on each file's path, size and modification time."""
     form, files = archive_files(path)
-    folder = Path(path).expanduser().resolve()
+    folder = users_path(path).resolve()
     stamps = [str(folder)]
     for file in (file for split in SPLITS for file in files[split]):
         status = file.stat()

@@ -1,9 +1,11 @@
-"""Write `.npy` files of a length not known beforehand, and compute a digest and channel statistics meanwhile."""
+"""Write `.npy` files of a length not known beforehand, with digest and statistics, and read arrays of `.npz` files."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import zipfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.data.dataset import Images, Levels
+from labkit.data.restricted import Refused
+
+
+def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:
+    """Return an array of plain numbers from a part of an `.npz` archive, read-only.
+
+    NumPy makes room for all that a header promises. Here a part must hold exactly that, and at most `most_bytes`.
+    Raise Refused for any other part, KeyError without it, and what `zipfile` and NumPy raise for damaged ones.
+    """
+    part = archive.getinfo(name)
+    if part.file_size > most_bytes:
+        raise Refused(f"its {name} has {part.file_size:,} bytes")
+    with archive.open(part) as stream:
+        version = np.lib.format.read_magic(stream)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
+            raise Refused(f"its {name} is in another version of NumPy's format")
+        shape, is_fortran, dtype = readers[version](stream)
+        if dtype.kind not in "biuf":
+            raise Refused(f"its {name} is an array of {dtype}, not of plain numbers")
+        content = stream.read()
+    if len(content) != math.prod(shape) * dtype.itemsize:
+        raise Refused(f"its {name} has {len(content):,} bytes, and its header says {shape} of {dtype}")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 class ArrayWriter:

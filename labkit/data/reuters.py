@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from labkit.data.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
 from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
+from labkit.data.npy import read_member
 from labkit.data.restricted import Refused, load_lists
 from labkit.errors import DataError, UserError
+from labkit.places import users_path
 
 NAME = "reuters"
 VARIABLE = "LABKIT_REUTERS"  # environment variable with the path that REUTERS= gave
@@ -47,9 +49,8 @@ def _read(file: Path) -> tuple[list[list[int]], NDArray[np.int64]]:
                 _shape, _is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
                 if dtype != np.dtype(object):
                     raise Refused(f"its 'x' is an array of {dtype}, not of lists")
-                lists = load_lists(stream)
-            with archive.open("y.npy") as stream:
-                topics = np.lib.format.read_array(stream, allow_pickle=False)
+                lists = load_lists(stream, size=archive.getinfo("x.npy").file_size)
+            topics = read_member(archive, "y.npy", LARGEST_BYTES)
         if topics.dtype.kind not in "iu" or topics.ndim != 1:
             raise Refused(f"its 'y' is an array of {topics.dtype} and shape {topics.shape}, not a list of numbers")
     except Refused as refusal:
@@ -101,7 +102,7 @@ def source(path: str | Path) -> Source:
 
     Raise UserError if the file is missing or cannot be read.
     """
-    file = Path(path).expanduser()
+    file = users_path(path)
     try:
         if not file.is_file():
             raise UserError(f"REUTERS={str(path)[:200]} is no file; name {EXPECTED}.")

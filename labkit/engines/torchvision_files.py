@@ -104,7 +104,9 @@ def reading(path: Path, instead: str) -> Iterator[None]:
         yield
     except pickle.UnpicklingError as error:
         raise LabkitError(f"{path} holds something else than weights; nothing of it was executed.") from error
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except LabkitError:
+        raise
+    except Exception as error:  # torch raises nearly anything for a damaged file
         cause = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise LabkitError(f"{path} can't be read as weights ({cause}); {instead}.") from error
 

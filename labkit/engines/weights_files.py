@@ -22,6 +22,7 @@ from labkit.data import ILSVRC2012, DataSet, Levels, cache_dir
 from labkit.engines import torchvision_files
 from labkit.errors import LabkitError, UserError
 from labkit.models.catalogue import MODELS
+from labkit.places import users_path
 from labkit.records import Record
 from labkit.trial import Trial
 
@@ -53,7 +54,7 @@ class Weights:
 def weights_folder() -> Path:
     """Return the folder of weights: the user's, else `weights` in the cache."""
     own = os.environ.get(VARIABLE)
-    return Path(own).expanduser().absolute() if own else cache_dir() / "weights"
+    return users_path(own).absolute() if own else cache_dir() / "weights"
 
 
 def check_folder(given: str) -> Path:
@@ -61,7 +62,7 @@ def check_folder(given: str) -> Path:
 
     Raise UserError if it is no readable folder, holds no weights, or holds two files of torchvision's for one model.
     """
-    folder = Path(given).expanduser()
+    folder = users_path(given)
     wanted = (
         "files called <model>-<px>px-<16 hexadecimal digits>.pt, as a GPU's report leaves them in its cache, or "
         f"torchvision's own, {torchvision_files.PATTERN}"
@@ -165,6 +166,9 @@ def read_weights(path: Path) -> Weights:
     with torchvision_files.reading(path, "remove it"):
         content = torch.load(path, map_location="cpu", weights_only=True)
         state, sha256, facts = content["state"], str(content["sha256"]), dict(content["facts"])
+        # A tensor can repeat its few values endlessly, and would fill the memory below.
+        if sum(value.nelement() * value.element_size() for value in state.values()) > path.stat().st_size:
+            raise ValueError("its tensors are larger than the file")
         whole = content["format"] == FORMAT and state_sha256(state) == sha256
     if not whole:
         raise LabkitError(f"{path} is damaged: its weights are not those it was written with. Remove it.")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from labkit.places import ROOT
+from labkit.places import ROOT, users_path
 from labkit.registry import FRAMEWORK_TITLES
 
 ASKED_S = 60.0  # in which an interpreter must list its packages, also from a cold network disk
@@ -109,7 +109,7 @@ def interpreter_of(name: str, *, given: Mapping[str, str] = os.environ, root: Pa
     if about is None:
         return sys.executable
     if named := given.get(about.variable, ""):
-        return str(root / Path(named).expanduser()) if "/" in named else named
+        return str(root / users_path(named)) if "/" in named else named
     own = root / about.folder / "bin" / "python"
     return str(own) if about.folder and own.exists() else sys.executable
 

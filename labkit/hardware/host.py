@@ -18,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import psutil
+from pydantic import BaseModel, Field, ValidationError
 
 from labkit import __version__
 from labkit.errors import LabkitError, UserError
@@ -28,6 +29,7 @@ from labkit.hardware.cpu_limits import usable_cores
 from labkit.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
 from labkit.places import ROOT, replacing
 
+_Bytes = Annotated[int, Field(ge=0, lt=2**63)]
 SILENT = "driver does not answer"
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 PACKAGES = (
@@ -302,16 +304,49 @@ def write_host(host: Host, report: Path) -> None:
         new.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+class _RecordedGpu(BaseModel, strict=True, allow_inf_nan=False):
+    name: str
+    uuid_hash: str = ""
+    memory_bytes: _Bytes | None = None
+    compute_capability: str = ""
+    power_limit_w: float | None = None
+    max_sm_clock_hz: float | None = None
+    max_memory_clock_hz: float | None = None
+
+
+class _Recorded(BaseModel, strict=True, allow_inf_nan=False):
+    """What pages read of a host's file, also of one that an older version wrote."""
+
+    gpus: list[_RecordedGpu] = []
+    driver: str | None = None
+    cpu: str
+    cpu_cores: int
+    cpu_threads: int
+    cpu_features: list[str] = []
+    memory_bytes: _Bytes
+    os: str
+    python: str
+    packages: dict[str, str] = {}
+    elsewhere: dict[str, dict[str, str]] = {}
+    notes: list[str] = []
+
+
 def read_host(report: Path, host_id: str) -> dict[str, Any]:
     """Return the description of a recorded host. Raise LabkitError if it is missing or broken."""
     path = report / "hosts" / f"{host_id}.json"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
-    if not isinstance(values, dict):
-        raise LabkitError(f"{path} does not describe a host: restore it from version control.")
-    return values
+    try:
+        _Recorded.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise LabkitError(
+            f"{path} does not describe a host ({place or 'all'}: {problem['msg']}): restore it from version control."
+        ) from error
+    return dict(values)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ A profile with `extends: other` inherits missing values from `params/<other>.yam
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -21,6 +21,8 @@ from labkit.registry import PASSES, SCALES, STUDIES, check_scale, find_study
 
 PARAMS = ROOT / "params"
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8"]
+MOST_LEVELS = 100  # of mappings and lists within each other
+MOST_PROBLEMS = 5  # of a file, in a message
 SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
 
 
@@ -40,7 +42,7 @@ class Sourced(_Part):
 def _regular_expression(pattern: str) -> str:
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
     return pattern
 
@@ -197,11 +199,16 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping. Raise ConstructorError for a key given twice."""
-        keys = [self.construct_object(key_node, deep=True) for key_node, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                problem, mark = f"the key {key!r} is given twice", node.value[place][0].start_mark
-                raise yaml.constructor.ConstructorError(None, None, problem, mark)
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                problem = "a key is a list or a mapping, and must be text or a number"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            if key in seen:
+                problem = f"the key {key!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
@@ -211,7 +218,15 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+012345
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Return the parsed YAML, cached because a page reads the same few profiles and papers repeatedly."""
+    """Return the parsed YAML, cached because a page reads the same few profiles and papers repeatedly.
+
+    libyaml's reader calls itself for each level, and ends the process where they are thousands.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_LEVELS:
+            raise ValueError(f"it has more than {MOST_LEVELS} levels")
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
@@ -219,8 +234,11 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     """Return a YAML mapping, cached: do not change it. Raise UserError, with the place, for invalid or other YAML."""
     try:
         values = _parsed(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise UserError(f"{path.name} can't be read: {error.strerror or error}.") from error
+    except Exception as error:  # PyYAML raises nearly anything for a date or a number that does not exist
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{path.name} is not valid YAML: {reason}") from error
     if not isinstance(values, dict):
         raise UserError(f"{path.name} must hold a mapping (key: value lines), not {type(values).__name__}.")
     return values
@@ -240,8 +258,8 @@ def _read_chain(name: str, params: Path, seen: tuple[str, ...] = ()) -> dict[str
     path = params / f"{name}.yaml"
     if name in seen:
         raise UserError(f"params/{seen[0]}.yaml extends itself: {' -> '.join((*seen, name))}.")
-    if seen and not path.is_file():
-        bases = [str(p.relative_to(params).with_suffix("")) for p in params.rglob("*.yaml")]
+    bases = [str(p.relative_to(params).with_suffix("")) for p in params.rglob("*.yaml")] if seen else [name]
+    if name not in bases:
         raise UserError(f"params/{seen[-1]}.yaml: {unknown('profile to extend', name, bases)}")
     values = read_yaml(path)
     base = values.get("extends")
@@ -272,8 +290,16 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
     try:
         return Profile.model_validate({**values, "name": name})
     except ValidationError as error:
-        problems = "; ".join(_explain(problem) for problem in error.errors())
+        problems = in_short(error.errors(), _explain)
         raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
+
+
+def in_short(problems: Sequence[Any], explain: Callable[[Any], str]) -> str:
+    """Return the first problems of a file as text, and the number of the others."""
+    explained = [explain(problem) for problem in problems[:MOST_PROBLEMS]]
+    shown = [text if len(text) <= 300 else f"{text[:300]} …" for text in explained]
+    left = len(problems) - len(shown)
+    return "; ".join([*shown, *([f"and {left:,} more problems"] if left else [])])
 
 
 def _explain(problem: Any) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 WINDOWS = ("unattached", "idle_before", "warmup", "timed", "after")
 
 
-class _Part(BaseModel, extra="forbid", frozen=True):
+class _Part(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
 
 

@@ -5,28 +5,36 @@ Counters that the machine does not have are None. Bytes are those of all process
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
+
+from labkit.records.bounded import Count, Seconds
 
 
-class ReadEpoch(BaseModel, extra="forbid", frozen=True):
+class ReadEpoch(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """One epoch. It is timed in parts of equally many steps, so that its course can be seen."""
 
-    steps: int
-    images: int
-    parts_s: list[float]
+    steps: Annotated[Count, Field(ge=1)]
+    images: Count
+    parts_s: Annotated[list[Seconds], Field(min_length=1)]
     waited_s: float  # in which the steps waited for their batches
-    read_bytes: int | None = None  # from storage, not from the page cache
-    asked_bytes: int | None = None  # by calls of read, from storage or the page cache; mapped files do not count
-    written_bytes: int | None = None  # to storage
-    received_bytes: int | None = None  # over the network, without the loopback
-    sent_bytes: int | None = None
+    read_bytes: Count | None = None  # from storage, not from the page cache
+    asked_bytes: Count | None = None  # by calls of read, from storage or the page cache; mapped files do not count
+    written_bytes: Count | None = None  # to storage
+    received_bytes: Count | None = None  # over the network, without the loopback
+    sent_bytes: Count | None = None
     cpu_s: float | None = None
-    minor_faults: int | None = None  # page faults that needed no storage
-    major_faults: int | None = None  # page faults that waited for storage
+    minor_faults: Count | None = None  # page faults that needed no storage
+    major_faults: Count | None = None  # page faults that waited for storage
     read_at_s: list[float] = []  # seconds since the epoch began, and the bytes read up to then (by rank 0 of a team)
-    read_until_bytes: list[int] = []
+    read_until_bytes: list[Count] = []
+
+    @model_validator(mode="after")
+    def _has_a_whole_course(self) -> ReadEpoch:
+        if len(self.read_at_s) != len(self.read_until_bytes):
+            raise ValueError("read_at_s and read_until_bytes are of different lengths")
+        return self
 
     @property
     def seconds(self) -> float:
@@ -34,12 +42,12 @@ class ReadEpoch(BaseModel, extra="forbid", frozen=True):
         return sum(self.parts_s)
 
 
-class Reads(BaseModel, extra="forbid", frozen=True):
+class Reads(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """Epochs over a stored set of images, from an empty page cache or a full one."""
 
     kind: Literal["reads"] = "reads"
-    file_bytes: int  # of the set
+    file_bytes: Count  # of the set
     cached_share_before: float | None  # of the set in the page cache before the first epoch
-    skipped: int  # images that could not be read or decoded
-    peak_memory_bytes: int | None  # of the trial's processes
-    epochs: list[ReadEpoch]
+    skipped: Count  # images that could not be read or decoded
+    peak_memory_bytes: Count | None  # of the trial's processes
+    epochs: Annotated[list[ReadEpoch], Field(min_length=1)]

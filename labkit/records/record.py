@@ -8,9 +8,11 @@ import json
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
+from labkit.errors import UserError
 from labkit.hardware.frameworks import version_of
+from labkit.records.bounded import Count, Seconds
 from labkit.records.observed import Telemetry
 from labkit.records.packed import packed, unpacked
 from labkit.records.reads import Reads
@@ -23,6 +25,11 @@ PROTOCOL = 3  # raised when the timed work changes: records of another protocol 
 
 PACKED_FROM = 1000  # a longer list of integers is packed in its line
 _WORD = "<i8"
+
+LARGEST_FACT = 1e100  # with larger numbers, products would not be finite
+MOST_PASSES = 10_000  # of a trial in a plan
+# The fields of a trial that every record has had, and that pages read without a default.
+_OF_EVERY_TRIAL = ("workload", "model", "classes", "framework", "device", "devices")
 
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
 # A trial that runs out of memory or is unsupported will fail again. A crash or a hang may pass, so it is tried again.
@@ -39,7 +46,7 @@ def _packed_integers(values: list[int]) -> list[int] | str:
     return values if len(values) <= PACKED_FROM else packed(np.array(values, _WORD).tobytes())
 
 
-class _Part(BaseModel, extra="forbid", frozen=True):
+class _Part(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
 
 
@@ -49,9 +56,9 @@ class Queries(_Part):
     A latency is the time from sending a query until its answer, in ns on the host's clock. Every query is kept.
     """
 
-    images: int
-    latency_ns: Annotated[list[int], BeforeValidator(_integers), PlainSerializer(_packed_integers)]
-    asked_for: int  # planned queries: fewer were run if the time was up
+    images: Count
+    latency_ns: Annotated[list[Count], BeforeValidator(_integers), PlainSerializer(_packed_integers)]
+    asked_for: Count  # planned queries: fewer were run if the time was up
 
 
 class Blocks(_Part):
@@ -66,12 +73,12 @@ class Blocks(_Part):
     """
 
     kind: Literal["blocks"] = "blocks"
-    steps_per_block: int
-    images_per_step: int | None = None
-    flop_per_step: int | None = None
-    bytes_per_step: int | None = None
-    launches_per_step: int | None = None
-    host_s: list[float]
+    steps_per_block: Annotated[Count, Field(ge=1)]
+    images_per_step: Count | None = None
+    flop_per_step: Count | None = None
+    bytes_per_step: Count | None = None
+    launches_per_step: Count | None = None
+    host_s: Annotated[list[Seconds], Field(min_length=1)]
     device_s: list[float] | None = None
     began_s: float | None = None
     at_s: list[float] = []
@@ -107,9 +114,9 @@ class Blocks(_Part):
 class Epoch(_Part):
     """One pass over the training images, and the validation after it. Accuracies are fractions of 1."""
 
-    steps: int
-    images: int
-    train_s: float
+    steps: Annotated[Count, Field(ge=1)]
+    images: Count
+    train_s: Seconds
     train_loss: float | None  # mean over the epoch's steps, None if it was not finite
     learning_rate: float  # of the epoch's last step
     val_s: float
@@ -127,7 +134,7 @@ class Epochs(_Part):
 
     kind: Literal["epochs"] = "epochs"
     seed: int
-    epochs: list[Epoch]
+    epochs: Annotated[list[Epoch], Field(min_length=1)]
 
 
 class Process(_Part):
@@ -145,7 +152,7 @@ class Planned(_Part):
     plans were measured in JupyterLab, beside the reports: they do not change what a page shows.
     """
 
-    passes: dict[str, int]
+    passes: Annotated[dict[str, Annotated[int, Field(ge=1, le=MOST_PASSES)]], Field(min_length=1)]
     order_seed: int
     extra: bool = False
 
@@ -169,22 +176,34 @@ class Record(_Part):
     scale: str
     key: str
     trial: dict[str, Any]
-    pass_number: int
+    pass_number: Annotated[int, Field(ge=1, le=MOST_PASSES)]
     short: bool = False  # a pass with neither gate, trace, queries nor energy windows, for trials that the host delays
     timing: dict[str, float] = {}  # planned seconds: `warmup_s`, `timed_s`, `block_s`; empty before protocol 3
     planned: Planned
     process: Process
     host: str
-    devices_used: int
+    devices_used: Annotated[Count, Field(ge=1)]
     versions: dict[str, str]
     status: Status
     reason: str | None = None
-    started_at: str
+    started_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d")]
     wall_s: float
     phases_s: dict[str, float] = {}
     facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, stem, memory, threads
     result: Result | None = None
     telemetry: Telemetry | None = None
+
+    @model_validator(mode="after")
+    def _has_a_trial(self) -> Record:
+        if self.protocol > PROTOCOL:  # a newer labkit's trial may have other fields, and its records are not shown
+            return self
+        if lacking := [name for name in _OF_EVERY_TRIAL if name not in self.trial]:
+            raise ValueError(f"its trial lacks {', '.join(lacking)}")
+        try:
+            trial_from_dict(self.trial)
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     @property
     def blocks(self) -> Blocks | None:
@@ -205,6 +224,11 @@ class Record(_Part):
     def as_trial(self) -> Trial:
         """The trial that was measured."""
         return trial_from_dict(self.trial)
+
+    def number(self, fact: str) -> float | None:
+        """Return a number that the workload reported; None without it, and for any other value."""
+        value = self.facts.get(fact)
+        return float(value) if isinstance(value, (int, float)) and abs(value) < LARGEST_FACT else None
 
     @property
     def framework(self) -> str:
@@ -231,22 +255,40 @@ class Record(_Part):
 
 def parse_line(line: str) -> Record:
     """Return the record of a JSON line. Raise ValueError if it is no record (pydantic's errors are ValueErrors too)."""
-    values = json.loads(line)
-    if not isinstance(values, dict) or "schema" not in values:
+    try:
+        values = json.loads(line, parse_int=_integer)
+        if "\\ud" in line.lower():  # half a pair is no character, and no file can hold it
+            json.dumps(values, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("not a record: it is nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise ValueError("not a record: it holds half a character") from error
+    if not isinstance(values, dict) or type(values.get("schema")) is not int:
         raise ValueError("not a record: it has no `schema`")
     if values["schema"] > SCHEMA:
         raise ValueError(f"written by a newer labkit (schema {values['schema']}, this one reads {SCHEMA})")
     planned = values.get("planned")
-    if values.pop("schema") == 1 and isinstance(planned, dict) and "keys" in planned:
+    if values.pop("schema") == 1 and isinstance(planned, dict) and isinstance(planned.get("keys"), list):
         # Until schema 2 all trials of a plan had equally many passes.
-        planned["passes"] = dict.fromkeys(planned.pop("keys"), planned["passes"])
+        planned["passes"] = {str(key): planned.get("passes") for key in planned.pop("keys")}
     values["schema_version"], values["pass_number"] = SCHEMA, values.pop("pass", None)
     record = Record.model_validate(values)
-    profiled = record.framework == "torch" and record.trial.get("traced_iterations") and "trace" in record.phases_s
+    profiled = (
+        record.trial.get("framework") == "torch"
+        and record.trial.get("traced_iterations")
+        and "trace" in record.phases_s
+    )
     if profiled and "traced_steps" not in record.phases_s:
         # Until 23 November 2026 the profiler's phase was `trace`, like the one in which Keras and JAX trace to compile.
         record.phases_s["traced_steps"] = record.phases_s.pop("trace")
     return record
+
+
+def _integer(digits: str) -> int:
+    value = int(digits) if len(digits) < 20 else 2**63
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("an integer of more than 64 bits")
+    return value
 
 
 def short_hash(key: str) -> str:

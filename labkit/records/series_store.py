@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pyarrow.parquet import read_metadata
 
+from labkit.errors import printable
 from labkit.places import replacing
 from labkit.records import short_hash
 from labkit.records.series import Series
 
+MOST_ROWS = 2**24  # a report's series have some 100,000
+NUMBERS = ("pass", "t_s", "value")
 COLUMNS = ("scale", "key", "pass", "source", "metric", "t_s", "value")
 # Times and values seldom repeat, so they compress well as split byte streams, and not as a dictionary.
 _COMPACT: dict[str, Any] = {
@@ -40,12 +44,18 @@ class SeriesStore:
         if not self.path.is_file():
             return pd.DataFrame(columns=list(COLUMNS))
         try:
-            return pd.read_parquet(self.path, columns=list(COLUMNS))
-        except (ValueError, OSError) as error:  # pyarrow's ArrowInvalid is a ValueError
-            why = str(error).strip().splitlines()[0]
+            rows = read_metadata(self.path).num_rows
+            if rows > MOST_ROWS:
+                raise ValueError(f"it has {rows:,} rows")
+            frame = pd.read_parquet(self.path, columns=list(COLUMNS))
+            if not all(pd.api.types.is_numeric_dtype(frame[name]) for name in NUMBERS):
+                raise ValueError(f"{', '.join(NUMBERS)} are not numbers")
+        except Exception as error:  # pyarrow and pandas raise nearly anything for a damaged file
+            why = printable((str(error).strip() or type(error).__name__).splitlines()[0])[:300]
             raise OSError(
                 f"{self.path} is no Parquet file of series ({why}); restore it from version control"
             ) from error
+        return frame
 
     def put(
         self,

@@ -22,6 +22,7 @@ from labkit.places import replacing
 from labkit.records import Record, parse_line, utc_now
 
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"
+LARGEST_BYTES = 2**27  # of an unpacked file; the largest so far has 2 MB
 
 
 class Store:
@@ -64,8 +65,8 @@ class Store:
     def read(self, study: str, host: str) -> list[Record]:
         """Return the records of a study on a host in the order of writing, [] without any.
 
-        Raise LabkitError if a whole line is no record: the file was edited, and silently skipping a line would bias the
-        results.
+        Raise LabkitError if a whole line is no record of this study and host: the file was edited, and silently
+        skipping a line would bias the results. Raise LabkitError for a file above `LARGEST_BYTES` too.
         """
         path = self.path(host, study)
         if not path.is_file():
@@ -74,7 +75,10 @@ class Store:
         lines = content_of(path).decode("utf-8", errors="replace").split("\n")
         for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is torn or empty
             try:
-                records.append(parse_line(line))
+                record = parse_line(line)
+                if (record.study, record.host) != (study, host):
+                    raise ValueError(f"it is of study {record.study!r} on host {record.host!r}")
+                records.append(record)
             except ValueError as error:
                 problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
                 raise LabkitError(
@@ -130,13 +134,18 @@ def _drop_torn_tail(file: Any) -> None:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the unpacked content of a file of records. Raise LabkitError if a packed file is damaged."""
-    if path.suffix != ".gz":
-        return path.read_bytes()
+    """Return the unpacked content of a file of records. Raise LabkitError if it is damaged or too large."""
     try:
-        return gzip.decompress(path.read_bytes())
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise LabkitError(f"{path} cannot be unpacked ({error}). Restore the file from version control.") from error
+    if len(content) > LARGEST_BYTES:
+        raise LabkitError(
+            f"{path} has more than {LARGEST_BYTES:,} bytes of records, and no study has as many. Restore the file from "
+            "version control, or move it away."
+        )
+    return content
 
 
 def _write_lines(path: Path, records: Iterable[Record]) -> None:

@@ -43,7 +43,7 @@ SECTIONS = ("load", "forward", "loss", "backward", "optimiser")
 Direction = Literal["host_to_device", "device_to_host", "device_to_device", "peer_to_peer"]
 
 
-class _Part(BaseModel, extra="forbid", frozen=True):
+class _Part(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
 
 
@@ -118,13 +118,13 @@ class Traced(_Part):
     kind: Literal["trace"] = "trace"
     of: Literal["kernels", "operators"]
     rules: int = 1  # records from before rules 2 lack the field
-    steps: int
+    steps: Annotated[int, Field(ge=0)]
     asked_for: int  # planned steps: fewer were traced if the time was up
     steps_before: int = 0  # steps of this trial before the first traced one
     # Number of devices. Times in which something ran, and gaps, are means over devices; sums are over all devices.
     devices: int = 1
     pieces: list[Piece]
-    elapsed_s: float
+    elapsed_s: Annotated[float, Field(gt=0)]
     busy_s: float
     active_s: float
     launch_gap_s: float | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ _TERMINAL = re.compile(
     r"|\x1b[ -/]*[0-~]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
+# Control characters, and the marks that turn the direction of the text around them.
+_UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _HEADING = re.compile(r"<h([1-6])>(.*?)</h\1>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 
@@ -32,6 +35,11 @@ _REMOTE = re.compile(
     r"""|(?:url\(|@import)\s*(?:["']|&quot;)?((?:[a-z+.-]+:)?//[^\s"')&]+)""",
     re.I,
 )
+
+_LOADING = ("src", "srcset", "href", "xlink:href", "poster", "data")
+_STYLED = ("style", "fill", "stroke", "filter", "mask", "clip-path", "cursor", "background")
+_ADDRESS = re.compile(r"(?:[a-z+.-]+:)?//\S+", re.I)
+_IN_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:[a-z+.-]+:)?//[^\s"')]+)""", re.I)
 
 
 def render_notebook(
@@ -114,7 +122,7 @@ def write_page(page: Path, text: str) -> None:
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
         )
     with replacing(page) as new:
-        new.write_text(text, encoding="utf-8", errors="replace")
+        new.write_text(_UNSHOWN.sub("\ufffd", text), encoding="utf-8", errors="replace")
 
 
 class Headings:
@@ -171,6 +179,31 @@ def _notice(node: Any) -> dict[str, str] | None:
     return {"kind": "failed", "text": f"The run stopped early: {count}."} if unrun else None
 
 
+class _Loads(HTMLParser):
+    """The URLs of elements and styles. An address within a text loads nothing, and may be anybody's text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in _LOADING and tag not in ("a", "area"):
+                addresses = (value or "").split(",") if name == "srcset" else [value or ""]
+                self.urls += [found[0] for address in addresses if (found := _ADDRESS.match(address.strip()))]
+            elif name in _STYLED:
+                self.urls += _IN_STYLE.findall(value or "")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "style":
+            self.urls += _IN_STYLE.findall(data)
+
+
 def external_urls(text: str) -> list[str]:
     """Return the URLs with a host that a page asks the browser to load. The page's security policy blocks them all."""
-    return list(dict.fromkeys(attribute or style for attribute, style in _REMOTE.findall(text)))
+    if not _REMOTE.search(text):  # parsing takes a second for a large page
+        return []
+    loads = _Loads()
+    loads.feed(text)
+    loads.close()
+    return list(dict.fromkeys(loads.urls))

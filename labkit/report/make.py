@@ -21,11 +21,11 @@ from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_u
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
-from labkit.errors import LabkitError, UserError
+from labkit.errors import LabkitError, UserError, printable
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
-from labkit.places import as_typed, notebook_of, replacing
+from labkit.places import as_typed, notebook_of, replacing, users_path
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.shared import read_together
@@ -92,11 +92,11 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     require_match(profile, host)
     profile.timing_at(request.scale)
     check_use(request.data, studies)
-    print(f"{profile.title}: {host.summary()}", flush=True)
+    print(f"{printable(profile.title)}: {host.summary()}", flush=True)
     if not set(studies) <= set(READING):  # such a study makes its images when it is planned
         print(data_at_scale(request.data, request.scale).description, flush=True)
     if request.reuters:  # also passed by the environment
-        os.environ[REUTERS_VARIABLE] = str(Path(request.reuters).expanduser().absolute())
+        os.environ[REUTERS_VARIABLE] = str(users_path(request.reuters).absolute())
         print(documents_of_user().description, flush=True)
     store = Store(reports_folder() / profile.name)
     parameters = _parameters(profile, request, "plan")
@@ -155,7 +155,7 @@ def make_render(request: Request) -> int:
 
 def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]:
     # An absolute path, because the notebook's kernel has another working folder.
-    path = Path(request.data).expanduser()
+    path = users_path(request.data)
     data = str(path.resolve()) if request.data and path.exists() else request.data
     return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
 
@@ -238,7 +238,7 @@ def _run_all(
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
-            print(f"      failed: {outcome.reason.splitlines()[0]}", file=sys.stderr, flush=True)
+            print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
         else:
             print(f"      done in {duration(run.duration_s)}", flush=True)
         try:
@@ -246,10 +246,10 @@ def _run_all(
         except Exception as error:  # noqa: BLE001 - a failed page does not stop the other studies
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
-            print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
+            print(f"      failed: {printable(failed[study])}", file=sys.stderr, flush=True)
     if reason := comparison_failed():
         failed[COMPARISON] = reason
-        print(f"      failed: {reason.splitlines()[0]}", file=sys.stderr, flush=True)
+        print(f"      failed: {printable(reason.splitlines()[0])}", file=sys.stderr, flush=True)
     write_site(report, profile, host)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:

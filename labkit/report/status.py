@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from labkit.places import replacing
 
 
@@ -28,8 +30,8 @@ def read_runs(report: Path) -> dict[str, StudyRun]:
     """Return the latest run by study id; {} without a file, or for a damaged file or one of an older version."""
     try:
         values = json.loads((report / "run.json").read_text(encoding="utf-8"))
-        return {study: StudyRun(**run) for study, run in values["studies"].items()}
-    except (OSError, ValueError, TypeError, KeyError):
+        return TypeAdapter(dict[str, StudyRun]).validate_python(values["studies"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}
 
 

@@ -38,8 +38,7 @@ def value_of_any(record: Record, metric: str) -> float | None:
         return derive(record)
     if metric in PREPARATIONS:
         return record.phases_s.get(PREPARATIONS[metric])
-    value = record.facts.get(metric)
-    return float(value) if isinstance(value, (int, float)) else None
+    return record.number(metric)
 
 
 # What compiling takes again once the compiler's cache on the disk has programs -> what it takes the first time.
@@ -59,14 +58,14 @@ BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
 
 def _epoch_s(record: Record) -> float | None:
     """Return the seconds of one epoch of the training images, at the throughput of the timed blocks."""
-    rate, images = value_of(record, "images_per_s"), record.facts.get("train_images")
+    rate, images = value_of(record, "images_per_s"), record.number("train_images")
     return images / rate if rate and images else None
 
 
 def _run_s(record: Record) -> float | None:
     """Return the seconds until each job of a trial has seen the training images once, at the blocks' throughput."""
     seconds = _epoch_s(record)
-    return None if seconds is None else seconds * int(record.facts.get("jobs", 1))
+    return None if seconds is None else seconds * (record.number("jobs") or 1)
 
 
 PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
@@ -89,7 +88,7 @@ def _latency_s(share: float) -> Callable[[Record], float | None]:
 
 def _first_prediction_s(record: Record) -> float | None:
     """Return the seconds to the first prediction: build, convert, calibrate, compile, capture and the first step."""
-    build_s, first_s = (record.facts.get(name) for name in ("build_s", "first_step_s"))
+    build_s, first_s = (record.number(name) for name in ("build_s", "first_step_s"))
     if record.trial["workload"] != "infer" or build_s is None or first_s is None:
         return None
     return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
@@ -101,9 +100,9 @@ def first_step_s(record: Record) -> float | None:
     The value is the workload's fact `first_step_s`, else the sum of the phases that the worker timed. For compiled
     PyTorch, later steps of the correctness check do not count.
     """
-    fact_s = record.facts.get("first_step_s")
+    fact_s = record.number("first_step_s")
     if fact_s is not None:
-        return float(fact_s)
+        return fact_s
     prepared = preparing_s(record)
     if prepared and record.framework == "torch":  # compiling and capturing run its first steps
         return prepared
@@ -120,16 +119,16 @@ def _time_to_first_step_s(record: Record) -> float | None:
     """Return the seconds of building a training's network and its first step, without loading the framework."""
     if record.trial["workload"] != "train":  # inference has `first_prediction_s`
         return None
-    build_s, first_s = record.facts.get("build_s", record.phases_s.get("build")), first_step_s(record)
-    return None if build_s is None or first_s is None else float(build_s) + first_s
+    fact_s, first_s = record.number("build_s"), first_step_s(record)
+    build_s = record.phases_s.get("build") if fact_s is None else fact_s
+    return None if build_s is None or first_s is None else build_s + first_s
 
 
 def _framework_peak_bytes(record: Record) -> float | None:
     """Return the peak of the framework's counter of GPU memory; None on a CPU."""
     if record.trial["device"] != "cuda":
         return None
-    peak = record.facts.get("memory_bytes")
-    return None if peak is None else float(peak)
+    return record.number("memory_bytes")
 
 
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
@@ -160,7 +159,7 @@ def _as_float(count: int | None) -> float | None:
 def _share(record: Record, accuracy: Accuracy) -> float | None:
     """Return the share of scored images that were classified correctly; else the workload's own fact."""
     scored = _blocks(record).scored
-    return scored.share(accuracy) if scored else record.facts.get(accuracy)
+    return scored.share(accuracy) if scored else record.number(accuracy)
 
 
 def _blocks(record: Record) -> Blocks:

@@ -214,8 +214,7 @@ def value(record: Record, metric: str) -> float | None:
     """
     traced = trace_of(record)
     if traced is None and metric in OF_SHORT_TRACES:
-        short: float | None = record.facts.get(metric)
-        return short
+        return record.number(metric)
     return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
 
 

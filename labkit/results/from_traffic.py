@@ -48,12 +48,13 @@ def _first_device_utilisation_ratio(record: Record) -> float:
     """Return the utilisation of the first device divided by the mean of the other devices."""
     _check_watched(record)
     sources = _timed(record).sources
-    named = sorted((name for name in sources if name.startswith(GPU)), key=lambda name: int(name.removeprefix(GPU)))
+    gpus = [name for name in sources if name.startswith(GPU) and name.removeprefix(GPU).isdecimal()]
+    named = sorted(gpus, key=lambda name: int(name.removeprefix(GPU)))
     shares = [sources[name]["utilisation"].mean for name in named if "utilisation" in sources[name]]
     if lacking := _devices_here(record) - len(shares):
         raise _UnknownError(f"the utilisation of {lacking} of its devices was not read")
     first, *others = shares
-    if not any(others):
+    if not others or fmean(others) <= 0:
         raise _UnknownError("the other devices did nothing")
     return first / fmean(others)
 

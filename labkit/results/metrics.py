@@ -125,7 +125,7 @@ def _between_blocks_share(_: StudyRecords, record: Record) -> float | None:
     if blocks is None or len(blocks.at_s) < 2 or blocks.launches_per_s:
         return None
     span_s = blocks.at_s[-1] + blocks.host_s[-1] - blocks.at_s[0]
-    return max(0.0, 1 - blocks.timed_s / span_s)
+    return max(0.0, 1 - blocks.timed_s / span_s) if span_s > 0 else None
 
 
 def _training_90_epochs_s(_: StudyRecords, record: Record) -> float | None:

@@ -80,13 +80,13 @@ def fp32_peak(results: StudyRecords, trial: Trial, pass_number: int | None = Non
 
 def work_of(results: StudyRecords, trial: Trial) -> Work | None:
     """Return the work of a recorded trial of a network; None if no pass of it has a result."""
-    flop = results.fact(trial, "flop_forward" if trial.workload == "infer" else "flop_training")
-    weights = results.fact(trial, "weight_traffic_bytes_per_step")
-    if flop is None or weights is None:
+    flop = results.number(trial, "flop_forward" if trial.workload == "infer" else "flop_training")
+    weights = results.number(trial, "weight_traffic_bytes_per_step")
+    sample_bytes = results.number(trial, "image_bytes") or results.number(trial, "document_bytes")
+    if flop is None or weights is None or sample_bytes is None:
         return None
-    sample_bytes = results.fact(trial, "image_bytes") or results.fact(trial, "document_bytes")
     images = _images_of_step(trial)
-    return _on_devices(trial, Work(images, flop * images, weights + sample_bytes * images))
+    return _on_devices(trial, Work(images, int(flop * images), int(weights + sample_bytes * images)))
 
 
 def _images_of_step(trial: Trial) -> int:

@@ -52,9 +52,10 @@ class StudyRecords:
         """Return the passes of a trial that have a result."""
         return [record for record in self.by_trial.get(trial, []) if record.status == "ok" and record.result]
 
-    def fact(self, trial: Trial, name: str) -> Any:
-        """Return a fact that the workload reported (parameters, FLOP, …); None if no pass has it."""
-        return next((record.facts[name] for record in self.ok(trial) if name in record.facts), None)
+    def number(self, trial: Trial, fact: str) -> float | None:
+        """Return a number that the workload reported (parameters, FLOP, …); None if no pass has it."""
+        numbers = (record.number(fact) for record in self.ok(trial))
+        return next((number for number in numbers if number is not None), None)
 
     def failures(self) -> list[Record]:
         """Return the records without a result."""

@@ -58,7 +58,7 @@ def _epoch(
     course = [
         (at.time_s - began.time_s, at.read_bytes - before.read_bytes)
         for at in later
-        if at.read_bytes is not None and before.read_bytes is not None
+        if at.read_bytes is not None and before.read_bytes is not None and at.read_bytes >= before.read_bytes
     ]
     grown = _summed(later[-1] - before)
     waits_s = _of_all_ranks(workload.waited_s - waited_before_s)
@@ -94,7 +94,10 @@ def _of_all_ranks(value: Any) -> list[Any]:
 
 
 def _summed(counted: Snapshot) -> dict[str, Any]:
-    """Return counters of all ranks together; None where a rank lacks the counter. A host's count once."""
+    """Return counters of all ranks together; None where a rank lacks the counter. A host's count once.
+
+    A count that fell is unknown: a process ended, and nobody waited for it.
+    """
     own = {name: getattr(counted, name) for name in _OF_PROCESSES}
     if os.environ.get("LOCAL_RANK", "0") == "0":
         own |= {name: getattr(counted, name) for name in _OF_HOST}
@@ -102,5 +105,5 @@ def _summed(counted: Snapshot) -> dict[str, Any]:
     total = {}
     for name in (*_OF_PROCESSES, *_OF_HOST):
         values = [of_rank[name] for of_rank in of_ranks if name in of_rank]
-        total[name] = None if None in values else sum(values)
+        total[name] = None if None in values or min(values) < 0 else sum(values)
     return total

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from labkit.data.ilsvrc2012 import decoded
+from labkit.errors import DataError
 from labkit.recipes import adversarial
 
 GRIDS = {
@@ -58,9 +59,10 @@ def pictures(grids: pd.DataFrame, each: int = 8) -> pd.DataFrame:
 
 
 def _tiles(png: str, edge_px: int) -> list[NDArray[np.uint8]]:
-    """Return the images of a grid, row by row."""
-    from PIL import Image
-
-    grid = np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB"))
+    """Return the images of a grid, row by row. Raise DataError for a text that holds no picture."""
+    try:
+        grid = np.asarray(decoded(base64.b64decode(png)))
+    except Exception as error:  # Pillow raises nearly anything for a damaged image
+        raise DataError(f"a record's grid of images can't be decoded ({error}).") from error
     tops, lefts = (range(0, length, edge_px + GAP_PX) for length in grid.shape[:2])
     return [grid[top : top + edge_px, left : left + edge_px] for top in tops for left in lefts]

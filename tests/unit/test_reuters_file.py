@@ -139,7 +139,7 @@ def test_a_file_with_pickled_calls_is_refused_and_runs_no_code(tmp_path: Path) -
     hidden = member(np.array(newswires()[1]).astype(object), lambda _: pickle.dumps(command))
     assert "it names" in refusal(write(tmp_path / "hidden.npz", {**sound(), "x": hidden}))
     in_topics = refusal(write(tmp_path / "topics.npz", {**sound(), "y": member(as_objects([command]))}))
-    assert "Object arrays cannot be loaded" in in_topics
+    assert "its y.npy is an array of object" in in_topics
     assert not marker.exists()
     os.system(f"touch {marker}")
     assert marker.exists(), "the command would have made the marker"

@@ -23,7 +23,7 @@ from pydantic import BaseModel, PositiveInt
 
 from labkit.data.stored.page_cache import sync_file_system
 from labkit.errors import UserError, unknown
-from labkit.places import replacing
+from labkit.places import replacing, users_path
 
 FORMS = ("jpeg", "shards", "tfrecord", "parquet", "cache")
 INDEX = "index.json"
@@ -82,10 +82,14 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
     """
     if form not in FORMS:
         raise unknown("form", form, FORMS)
-    here = Path(folder).expanduser().absolute()
+    here = users_path(folder).absolute()
     index = read_index(here, form)
     home = Path(index.root) if index.root else here / form
-    if not index.url and (changed := _changed(home, index)):
+    try:
+        changed = None if index.url else _changed(home, index)
+    except OSError as error:  # such as a name that is too long
+        raise UserError(f"{here / form / INDEX} names files that can't be read: {error.strerror}.") from error
+    if changed:
         raise UserError(f"{changed} is not as {here / form / INDEX} describes it; make the set again.")
     sizes = index.files or [(sample.path, sample.file_bytes) for sample in index.samples]
     return StoredSet(
@@ -109,6 +113,9 @@ def read_index(folder: Path, form: str) -> Index:
         index = Index.model_validate_json(file.read_bytes())
         if index.form != form or not (index.files or index.samples):
             raise ValueError(f"it is not the index of the form {form}")
+        names = [*(name for name, _ in index.files), *(sample.path for sample in index.samples), *index.changed_ns]
+        if wrong := next((name for name in names if not _is_below(name)), None):
+            raise ValueError(f"{wrong[:80]!r} is no file of the set")
     except FileNotFoundError as error:
         whole = [name for name in FORMS if (folder / name / INDEX).is_file()]
         raise UserError(
@@ -119,6 +126,11 @@ def read_index(folder: Path, form: str) -> Index:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{file} is no valid index ({reason}); make the set again, which keeps whole files.") from error
     return index
+
+
+def _is_below(name: str) -> bool:
+    """Return whether a name is a path below the folder that it is relative to."""
+    return not {"", ".."} & set(name.split("/"))
 
 
 def write_index(folder: Path, index: Index) -> None:

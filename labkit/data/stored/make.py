@@ -41,7 +41,7 @@ from labkit.data.stored.page_cache import file_system
 from labkit.data.stored.processes import in_processes
 from labkit.data.stored.user_folder import scan
 from labkit.errors import LabkitError, UserError, unknown
-from labkit.places import replacing
+from labkit.places import replacing, users_path
 
 Progress = Callable[[str, int, int], None]  # form, images done, images in all
 
@@ -77,7 +77,7 @@ def make_set(
     if images < 1 or not 1 <= classes <= images:
         raise UserError(f"{images} images of {classes} classes were asked for; each class needs an image.")
     of = {"version": drawn.VERSION, "images": images, "classes": classes, "seed": seed}
-    here = Path(folder).expanduser().absolute()
+    here = users_path(folder).absolute()
     with making(here, forms):
         _require_same(here, of)
         jpegs = _whole(here, "jpeg")
@@ -103,8 +103,8 @@ def make_from_folder(
     Files that can't be opened are listed in `unreadable`. Raise DataError for a folder of another layout, and the
     errors of `make_set`.
     """
-    root = Path(source).expanduser().resolve()
-    here = Path(folder).expanduser().absolute() if folder else cache_folder(root, images)
+    root = users_path(source).resolve()
+    here = users_path(folder).absolute() if folder else cache_folder(root, images)
     of: dict[str, Any] = {"root": str(root)} | ({"images": images} if images else {})
     if here.is_relative_to(root):
         raise UserError(f"{here} is in the images' own folder, which is not written to; name another folder.")

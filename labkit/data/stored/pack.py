@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.data.ilsvrc2012 import scaled_centre
+from labkit.data.ilsvrc2012 import decoded, scaled_centre
 from labkit.data.npy import ArrayWriter
 from labkit.data.stored.forms import Sample
 from labkit.errors import DataError
@@ -204,10 +204,7 @@ def _pixels(root: Path, sample: Sample) -> NDArray[np.uint8] | str:
     """Return an image as the cache holds it, uint8 (3, 256, 256), or why it can't be decoded."""
     data = read_sample(root, sample)
     try:
-        from PIL import Image  # not at the top: interpreters of other frameworks need not have it
-
-        with Image.open(io.BytesIO(data)) as opened:
-            image = opened.convert("RGB")
+        image = decoded(data)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a damaged image

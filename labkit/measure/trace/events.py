@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from labkit.errors import UserError
+from labkit.errors import UserError, printable
 
 Kind = Literal["kernel", "copy", "fill", "call", "operator", "range"]
 Floats = npt.NDArray[np.float64]
@@ -38,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "user_annotation": "range",
 }
 COLUMNS = ("name", "code", "began_s", "ended_s", "stream", "device", "correlation", "bytes")
+LARGEST = 2.0**53  # a double holds whole numbers below it exactly
 UNKNOWN = -1  # value of `bytes` where the trace gives no size
 STEP = "labkit step"  # the range around each traced step
 SECTION = "labkit section: "  # prefix of the ranges of a step's sections; the section's name follows
@@ -117,15 +118,19 @@ class Columns:
         if not (math.isfinite(began_us) and math.isfinite(row["dur"]) and row["dur"] >= 0):
             raise ValueError("a time is a number, and no length is below 0")
         thread = args.get("stream", row.get("tid"))
+        thread = thread if isinstance(thread, int) else hash(thread) % (1 << 31)
+        device, correlation, size = args.get("device", 0), args.get("correlation", 0), args.get("bytes", UNKNOWN)
+        if not abs(thread) + abs(device) + abs(correlation) + abs(size) < LARGEST:  # nor NaN
+            raise ValueError("a device, a stream, a correlation and a size are whole numbers")
         values = (
             began_us * 1e-6,
             (began_us + row["dur"]) * 1e-6,
-            self._names.setdefault(row["name"], len(self._names)),
+            self._names.setdefault(printable(row["name"]), len(self._names)),
             CODES[kind],
-            thread if isinstance(thread, int) else hash(thread) % (1 << 31),
-            args.get("device", 0),
-            args.get("correlation", 0),
-            args.get("bytes", UNKNOWN),
+            thread,
+            device,
+            correlation,
+            size,
         )
         self._values.extend(array("d", values))
 
