@@ -25,7 +25,7 @@ from labkit.errors import LabkitError, UserError
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
-from labkit.places import as_typed, notebook_of, replacing
+from labkit.places import as_typed, notebook_of, remove_leftovers, replacing
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.shared import read_together
@@ -118,6 +118,7 @@ def make_report(request: Request) -> int:
     with only_measurement():
         report = reports_folder() / profile.name
         report.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(report)
         ends_s = None if request.time_s is None else began + request.time_s
         rounds = Rounds(profile, host, Store(report), request.scale, plans, ends_s)
         rounds.check_time()
