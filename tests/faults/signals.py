@@ -90,21 +90,21 @@ class Campaign:
         point = Point(number, seed, sent.name, target, chance.uniform(0.0, 1.05 * self.full_s))
         project = fresh(self.project, f"point{number}")
         before: dict[Path, bytes] = {}
-        process = started(project, self.command)
+        process, said = started(project, self.command)
         try:
-            output = self._signalled(project, process, point, sent, chance, before)
-            self._check_end(project, point, sent, output)
+            self._signalled(project, process, point, sent, chance, before)
+            self._check_end(point, sent, said.read_text(errors="replace"))
             kept = self._check_kept(project, point, before)
             began = time.monotonic()
-            again = started(project, self.command)
+            again, said = started(project, self.command)
             try:
-                said, _ = again.communicate(timeout=self.limit_s)
+                again.wait(timeout=self.limit_s)
             except subprocess.TimeoutExpired:
                 point.problems.append(f"the second command hung for {self.limit_s:.0f} s")
                 return point
             point.resume_s = time.monotonic() - began
             if again.returncode:
-                point.problems.append(f"the second command ended with {again.returncode}: {said[-300:]!r}")
+                point.problems.append(f"the second command ended with {again.returncode}: {said.read_text()[-300:]!r}")
             self._check_whole(project, point, kept)
             return point
         finally:
@@ -116,13 +116,13 @@ class Campaign:
     def _signalled(
         self,
         project: Project,
-        process: subprocess.Popen[str],
+        process: subprocess.Popen[bytes],
         point: Point,
         sent: signal.Signals,
         chance: random.Random,
         before: dict[Path, bytes],
-    ) -> str:
-        """Send the signal at its time and return the output of the command, after all of its processes ended."""
+    ) -> None:
+        """Send the signal at its time and wait until all processes have ended. Fill `before` with the files then."""
         deadline = time.monotonic() + point.at_s
         while time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
@@ -136,11 +136,11 @@ class Campaign:
         point.kept = sum(len(whole_lines(text)) for text in before.values())
         began = time.monotonic()
         try:
-            output, _ = process.communicate(timeout=self.limit_s)
+            process.wait(timeout=self.limit_s)
         except subprocess.TimeoutExpired:
             point.problems.append(f"the command hung for {self.limit_s:.0f} s after the signal")
             os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
+            process.wait()
         point.code = process.returncode
         lock = project.environment["LABKIT_LOCK"]
         deadline = time.monotonic() + ORPHANS_END_S
@@ -150,9 +150,8 @@ class Campaign:
         for one in left:
             point.problems.append(f"orphan: {kind(one)}")
             one.kill()
-        return output
 
-    def _check_end(self, project: Project, point: Point, sent: signal.Signals, output: str) -> None:
+    def _check_end(self, point: Point, sent: signal.Signals, output: str) -> None:
         """Check exit code and last words of a command that was interrupted."""
         if "Traceback" in output:
             point.problems.append(f"a traceback: {output[-600:]!r}")
@@ -200,10 +199,9 @@ def campaign(project: Project, command: tuple[str, ...], studies: tuple[str, ...
     """Return a campaign after a report without a signal, which gives the whole time and the planned pairs."""
     whole = fresh(project, "whole")
     began = time.monotonic()
-    process = started(whole, command)
-    output, _ = process.communicate(timeout=600)
-    if process.returncode:
-        raise RuntimeError(f"the report without a signal failed: {output}")
+    process, said = started(whole, command)
+    if process.wait(timeout=600):
+        raise RuntimeError(f"the report without a signal failed: {said.read_text()}")
     full_s = time.monotonic() - began
     return Campaign(project, command, studies, full_s, frozenset(pairs_of(whole.records())))
 
@@ -229,17 +227,17 @@ def fresh(project: Project, name: str) -> Project:
     return Project(project.folder, kept, project.root)
 
 
-def started(project: Project, command: tuple[str, ...]) -> subprocess.Popen[str]:
-    """Start a command in a process group of its own."""
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=project.root,
-        env=project.environment,
-        start_new_session=True,
-    )
+def started(project: Project, command: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a command in a process group of its own. Return it and the file of its output, a new one each time."""
+    folder = Path(project.environment["LABKIT_LOCK"]).parent
+    # A shell ignores SIGINT in what it starts with `&`, and a process inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    said = folder / f"said{len(list(folder.glob('said*')))}"
+    with said.open("wb") as file:  # not a pipe, which a process that stays would hold open
+        process = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, cwd=project.root, env=project.environment, start_new_session=True
+        )
+    return process, said
 
 
 def pairs_of(records: list[Record]) -> Counter[tuple[str, int]]:
@@ -251,12 +249,14 @@ def kind(process: psutil.Process) -> str:
     """Return what a process of a report is."""
     try:
         words = " ".join(process.cmdline())
+        if Path(words.partition(" ")[0]).name in ("make", "sh", "bash", "dash"):
+            return "make"
     except psutil.Error:
         return "ended"
     return next((name for part, name in KINDS.items() if part in words), words[:60])
 
 
-def _reached(process: subprocess.Popen[str], point: Point, chance: random.Random) -> list[psutil.Process]:
+def _reached(process: subprocess.Popen[bytes], point: Point, chance: random.Random) -> list[psutil.Process]:
     """Return the processes that get the signal, and note what they are."""
     try:
         top = psutil.Process(process.pid)
@@ -269,7 +269,7 @@ def _reached(process: subprocess.Popen[str], point: Point, chance: random.Random
         return [top]
     if point.target == "labkit":
         return own[:1]
-    one = chance.choice(sorted(below, key=lambda each: each.pid))
+    one = chance.choice(sorted((each for each in below if kind(each) != "make"), key=lambda each: each.pid))
     point.target = kind(one) if kind(one) == "labkit" else f"any: {kind(one)}"
     return [one]
 
