@@ -29,7 +29,8 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test lint clean
+.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test test-faults licences \
+        hashes audit lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -88,6 +89,19 @@ picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (
 
 test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
 	@"$$LABKIT_PYTHON" -m tests
+
+test-faults: $(INSTALLED)  ## signals at random moments of 50 reports, full disks, no network and other faults (an hour)
+	@LABKIT_SLOW=1 "$$LABKIT_PYTHON" -m pytest -q tests/faults
+	@"$$LABKIT_PYTHON" -m tests.faults --points 50
+
+licences: $(INSTALLED)  ## write docs/licences.md: the licences of all packages
+	@"$$LABKIT_PYTHON" -m tests.supply.licences
+
+hashes: $(INSTALLED)  ## write constraints-hashed.txt, for pip install --require-hashes (this machine, its index)
+	@"$$LABKIT_PYTHON" -m tests.supply.hashes
+
+audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, by pip-audit, and what could not be looked up
+	@"$$LABKIT_PYTHON" -m tests.supply.audit
 
 lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m ruff check .

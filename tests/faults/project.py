@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import yaml
 
 from labkit.places import ROOT
 from labkit.records import Record, parse_line
-from labkit.records.store import Store
 from tests.commands import apart
 
 COPIED = ("labkit", "params", "papers", "notebooks", "constraints.txt", "pyproject.toml", "Makefile")
@@ -33,7 +32,7 @@ scale = "quick"
 mode = "auto"
 data = \"\""""
 TRIALS = """lab = labkit.open_study({study!r}, hw=hw, scale=scale, mode=mode, data=data)
-about = dict(workload="tests.faulty.{workload}", framework="none", device="cpu", data="none")
+about = dict(workload="tests.faulty.ok", framework="none", device="cpu", data="none")
 trials = [Trial(**about, size=size) for size in {sizes}]"""
 MEASURE = """results = lab.measure(trials)
 frame = results.frame()"""
@@ -52,12 +51,6 @@ class Project:
     @property
     def report(self) -> Path:
         return Path(self.environment["LABKIT_REPORTS"]) / "cpu"
-
-    def apart(self, name: str) -> Project:
-        """Return the same copy with reports, lock and state of its own, in `folder/name`."""
-        own = self.folder / name
-        own.mkdir()
-        return Project(self.folder, apart_from(own, Path(self.environment["LABKIT_CACHE"]), self.root), self.root)
 
     def start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command of labkit, such as `report`, in a process group of its own."""
@@ -84,9 +77,6 @@ class Project:
     def records(self) -> list[Record]:
         return [parse_line(line.decode()) for text in self.files().values() for line in whole_lines(text)]
 
-    def store(self) -> Store:
-        return Store(self.report)
-
 
 @dataclass(frozen=True)
 class Ended:
@@ -111,8 +101,8 @@ def apart_from(folder: Path, cache: Path, root: Path) -> dict[str, str]:
     return {**apart(folder, cache), "PYTHONPATH": str(root)}
 
 
-def copy(folder: Path, cache: Path, *, workloads: Mapping[str, str] | None = None) -> Project:
-    """Make a copy of the project in `folder`. `workloads` names the faulty workload of a study's last trial."""
+def copy(folder: Path, cache: Path) -> Project:
+    """Make a copy of the project in `folder`."""
     root = folder / "project"
     root.mkdir(parents=True)
     unwanted = shutil.ignore_patterns("__pycache__", ".*")
@@ -128,25 +118,20 @@ def copy(folder: Path, cache: Path, *, workloads: Mapping[str, str] | None = Non
     values["timing"]["smoke"] = TIMING
     profile.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     for study in STUDIES:
-        nbformat.write(_notebook(study, (workloads or {}).get(study)), root / "notebooks" / f"{study}.ipynb")
+        nbformat.write(_notebook(study), root / "notebooks" / f"{study}.ipynb")
     return Project(folder, apart_from(folder, cache, root), root)
 
 
-def _notebook(study: str, last: str | None) -> nbformat.NotebookNode:
-    cells = dict(_cells(study, last))
+def _notebook(study: str) -> nbformat.NotebookNode:
+    cells = {
+        "imports": IMPORTS,
+        "parameters": PARAMETERS,
+        "trials": TRIALS.format(study=study, sizes=SIZES[study]),
+        "measure": MEASURE,
+        "answer": ANSWER,
+        "table": TABLE,
+    }
     title = nbformat.v4.new_markdown_cell("# Does a short report survive?\n\nIt runs trials that only sleep.")
     made = [nbformat.v4.new_code_cell(text, metadata={"tags": [tag]}) for tag, text in cells.items()]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     return nbformat.v4.new_notebook(cells=[title, *made], metadata=kernel)
-
-
-def _cells(study: str, last: str | None) -> Iterator[tuple[str, str]]:
-    yield "imports", IMPORTS
-    yield "parameters", PARAMETERS
-    trials = TRIALS.format(study=study, sizes=SIZES[study], workload="ok")
-    if last:
-        trials += f'\ntrials.append(Trial(**{{**about, "workload": "tests.faulty.{last}"}}))'
-    yield "trials", trials
-    yield "measure", MEASURE
-    yield "answer", ANSWER
-    yield "table", TABLE

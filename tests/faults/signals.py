@@ -15,14 +15,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from labkit.records import Record
-from tests.faults.project import STUDIES, Project, apart_from, whole_lines
+from tests.faults.project import Project, apart_from, whole_lines
 from tests.processes import processes_with_lock
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
@@ -49,6 +48,7 @@ class Point:
     signal: str
     target: str
     at_s: float
+    studies: int
     kept: int = 0  # records on the disk when the signal was sent
     code: int | None = None
     ended_s: float = 0.0  # from the signal until no process was left
@@ -57,26 +57,41 @@ class Point:
 
     def row(self) -> str:
         """Return the point as a row of a Markdown table."""
-        cells = (self.number, self.seed, self.signal, self.target, f"{self.at_s:.1f}", self.kept, self.code)
+        cells = (
+            self.number,
+            self.seed,
+            self.studies,
+            self.signal,
+            self.target,
+            f"{self.at_s:.1f}",
+            self.kept,
+            self.code,
+        )
         said = "; ".join(self.problems) or "none"
         return "| " + " | ".join(map(str, (*cells, f"{self.ended_s:.1f}", f"{self.resume_s:.1f}", said))) + " |"
 
 
-HEAD = (
-    "| point | seed | signal | to | at s | records then | exit code | ended after s | resumed in s | problems |\n"
-    "|---|---|---|---|---|---|---|---|---|---|"
+COLUMNS = (
+    *("point", "seed", "studies", "signal", "to", "at s", "records then"),
+    *("exit code", "ended after s", "resumed in s"),
 )
+HEAD = f"| {' | '.join((*COLUMNS, 'problems'))} |\n{'|---' * (len(COLUMNS) + 1)}|"
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """Reports of a project that get signals. `command` is that of a report; `full_s` and `pairs` are of a whole one."""
+    """Reports of some studies of a project that get signals. `full_s` and `pairs` are those of a whole report."""
 
     project: Project
-    command: tuple[str, ...]
     studies: tuple[str, ...]
     full_s: float
     pairs: frozenset[tuple[str, int]]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command of the report, as a user types it."""
+        studies = ",".join(self.studies)
+        return ("make", "report", f"PYTHON={sys.executable}", "HW=cpu", "SCALE=smoke", f"STUDY={studies}")
 
     @property
     def limit_s(self) -> float:
@@ -87,7 +102,8 @@ class Campaign:
         """Start a report, send a signal, check what is left, and run the same command to its end."""
         chance = random.Random(seed)
         sent, target = chance.choice(SIGNALS), chance.choice(TARGETS)
-        point = Point(number, seed, sent.name, target, chance.uniform(0.0, 1.05 * self.full_s))
+        at_s = chance.uniform(0.0, 0.9 * self.full_s)  # the load of the machine varies
+        point = Point(number, seed, sent.name, target, at_s, len(self.studies))
         project = fresh(self.project, f"point{number}")
         before: dict[Path, bytes] = {}
         process, said = started(project, self.command)
@@ -195,26 +211,14 @@ class Campaign:
             point.problems.append(f"left over: {leftover.relative_to(project.report)}")
 
 
-def campaign(project: Project, command: tuple[str, ...], studies: tuple[str, ...] = STUDIES) -> Campaign:
+def campaign(project: Project, studies: tuple[str, ...]) -> Campaign:
     """Return a campaign after a report without a signal, which gives the whole time and the planned pairs."""
     whole = fresh(project, "whole")
     began = time.monotonic()
-    process, said = started(whole, command)
+    process, said = started(whole, Campaign(project, studies, 0.0, frozenset()).command)
     if process.wait(timeout=600):
         raise RuntimeError(f"the report without a signal failed: {said.read_text()}")
-    full_s = time.monotonic() - began
-    return Campaign(project, command, studies, full_s, frozenset(pairs_of(whole.records())))
-
-
-def points(of: Campaign, number: int, seed: int) -> Iterator[Point]:
-    """Yield `number` points. Point n has the seed `seed` + n, which repeats it alone."""
-    for place in range(number):
-        yield of.point(place, seed + place)
-
-
-def report_by_make(*studies: str) -> tuple[str, ...]:
-    """Return the command of a report as a user types it."""
-    return ("make", "report", f"PYTHON={sys.executable}", "HW=cpu", "SCALE=smoke", f"STUDY={','.join(studies)}")
+    return Campaign(project, studies, time.monotonic() - began, frozenset(pairs_of(whole.records())))
 
 
 def fresh(project: Project, name: str) -> Project:
@@ -235,7 +239,12 @@ def started(project: Project, command: tuple[str, ...]) -> tuple[subprocess.Pope
     said = folder / f"said{len(list(folder.glob('said*')))}"
     with said.open("wb") as file:  # not a pipe, which a process that stays would hold open
         process = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, cwd=project.root, env=project.environment, start_new_session=True
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=project.root,
+            env=project.environment,
+            start_new_session=True,
         )
     return process, said
 

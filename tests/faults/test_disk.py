@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,8 +13,11 @@ import pytest
 from labkit.cli import main
 from labkit.places import LEFT_OVER_S, remove_leftovers
 from labkit.records.store import Store
-from tests.faulty.campaign import HOST, STUDY, records, run, sound
+from labkit.run import runner
 from tests.faults.project import Project, report_of, whole_lines
+from tests.faulty.campaign import HOST, STUDY, records, run, sound
+
+OTHERS = "others"
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill(disk: Path) -> Path:
     """Fill a disk to its last byte with one file, and return the file."""
-    path = disk / "others"
+    path = disk / OTHERS
     for size in (4096, 1):  # whole pages first
         try:
             with path.open("ab", buffering=0) as file:
@@ -51,20 +56,19 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_a_record_for_which_there_is_no_room_is_measured_again(disk: Path) -> None:
+def test_a_record_for_which_there_is_no_room_is_measured_again(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = disk / "cpu"
     run(sound(2), report)
     path = Store(report).path(HOST.id, STUDY)
     before = path.read_bytes()
-    others = fill(disk)
-    with path.open("ab") as file:  # the last page of the file takes a part of the next record
-        file.write(b"\n" * (-len(before) % 4096 - 100))
-    path.write_bytes(before + path.read_bytes()[len(before) :].replace(b"\n", b" "))
-    with pytest.raises(OSError, match="No space left"):
-        run(sound(4), report)
-    assert path.read_bytes().startswith(before)
-    assert not path.read_bytes().endswith(b"\n"), "a part of a record is on the disk"
-    others.unlink()
+    with monkeypatch.context() as others:  # they fill the disk just before the trials
+        others.setattr(runner, "write_host", lambda *_: fill(disk))
+        with pytest.raises(OSError, match="No space left"):
+            run(sound(4), report)
+    left = path.read_bytes()
+    assert left.startswith(before)
+    assert not left.endswith(b"\n"), "the last page of the file took a part of the record"
+    (disk / OTHERS).unlink()
     assert run(sound(4), report).measured == 2
     assert len({record.key for record in records(report)}) == len(records(report)) == 4
 
@@ -99,9 +103,7 @@ def test_a_folder_that_is_read_only_is_one_sentence(
     )
 
 
-def test_another_error_of_a_file_is_not_called_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_error_of_a_file_is_not_called_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path / "elsewhere"))
 
@@ -131,9 +133,6 @@ def test_a_report_continues_after_a_page_for_which_there_was_no_room(
 
 
 def test_temporary_files_of_killed_processes_are_removed_and_others_are_not(tmp_path: Path) -> None:
-    import os
-    import time
-
     old, new, foreign = (tmp_path / name for name in (".index.html.123", ".index.html.124", ".hidden"))
     for path in (old, new, foreign):
         path.write_text("half of it")

@@ -12,7 +12,7 @@ import pytest
 
 from labkit.records.record import SCHEMA
 from tests.faults.project import Project, report_of
-from tests.faults.signals import HEAD, Campaign, pairs_of, report_by_make
+from tests.faults.signals import HEAD, Campaign, kind, pairs_of
 from tests.processes import eventually, processes_with_lock
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,7 +26,7 @@ def test_a_signal_at_a_random_moment_of_a_report_loses_and_doubles_nothing(short
     """One point of the campaign that `make test-faults` runs. Its seed is in the message of a failure."""
     studies = ("07_precision",)
     seed = time.time_ns() % 2**32
-    of = Campaign(short_project, report_by_make(*studies), studies, full_s=8.0, pairs=frozenset())
+    of = Campaign(short_project, studies, full_s=8.0, pairs=frozenset())
     point = of.point(0, seed)
     assert not point.problems, f"\n{HEAD}\n{point.row()}"
 
@@ -96,6 +96,4 @@ def test_a_kill_of_labkits_own_process_ends_the_notebooks_that_it_renders(projec
 
 
 def kernels(of: Project) -> list[int]:
-    from tests.faults.signals import kind
-
     return [one.pid for one in processes_with_lock(of.environment["LABKIT_LOCK"]) if kind(one) == "kernel"]
