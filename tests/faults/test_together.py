@@ -7,12 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from labkit.records.record import SCHEMA
 from tests.faults.project import Project, report_of
-from tests.faults.signals import HEAD, Campaign, kind, pairs_of
+from tests.faults.signals import HEAD, Campaign, Point, kind, pairs_of
+from tests.faulty.campaign import run, sound
 from tests.processes import eventually, processes_with_lock
 
 pytestmark = pytest.mark.timeout(900)
@@ -29,6 +32,31 @@ def test_a_signal_at_a_random_moment_of_a_report_loses_and_doubles_nothing(short
     of = Campaign(short_project, studies, full_s=8.0, pairs=frozenset())
     point = of.point(0, seed)
     assert not point.problems, f"\n{HEAD}\n{point.row()}"
+
+
+def test_a_point_counts_lost_and_doubled_records(short_project: Project, report: Path) -> None:
+    run(sound(3), report)
+    (path,) = report.glob("records/*/*.jsonl")
+    of = replace(short_project, environment={**short_project.environment, "LABKIT_REPORTS": str(report.parent)})
+    (report / "index.html").touch()
+    (report / "run.json").write_text('{"studies": {}}')
+    text, pairs = path.read_bytes(), frozenset(pairs_of(of.records()))
+    first, *rest = text.splitlines(keepends=True)
+
+    def problems(now: bytes) -> list[str]:
+        path.write_bytes(now)
+        point = Point(0, 0, "SIGKILL", "group", 0.0, 0)
+        campaign = Campaign(of, (), full_s=1.0, pairs=pairs)
+        campaign._check_kept(of, point, {path: text})
+        campaign._check_whole(of, point, {path: text})
+        return [problem.partition(":")[0] for problem in point.problems]
+
+    assert problems(text) == []
+    assert problems(text + b"{") == [], "the start of a line is no record"
+    assert problems(text + first) == ["doubled"]
+    assert problems(b"".join(rest)) == ["lost"] * 3, "before the signal, after it, and at the end"
+    (report / ".index.html.12").touch()
+    assert problems(text) == ["left over"]
 
 
 @pytest.mark.slow
