@@ -179,7 +179,8 @@ class Campaign:
             return
         if point.code == 0:
             point.problems.append("exit code 0 after an interruption")
-        if output.strip() and output.count(WORDS) != 1:
+        of_labkit = [line for line in output.splitlines() if not line.startswith(("make:", "Terminated"))]
+        if of_labkit and output.count(WORDS) != 1:  # without a word, Python was starting and nothing was begun
             point.problems.append(f"last words: {output[-300:]!r}")
 
     def _check_kept(self, project: Project, point: Point, before: dict[Path, bytes]) -> dict[Path, bytes]:
