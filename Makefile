@@ -29,7 +29,8 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test test-fuzz lint clean
+.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
+        test-fuzz test-faults licences hashes audit lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -91,6 +92,19 @@ test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; L
 
 test-fuzz: $(INSTALLED)  ## run every parser of foreign files on changed inputs (minutes; with Atheris, if installed, better ones)
 	@"$$LABKIT_PYTHON" -m tests.fuzz
+
+test-faults: $(INSTALLED)  ## signals at random moments of 50 reports, full disks, no network and other faults (an hour)
+	@LABKIT_SLOW=1 "$$LABKIT_PYTHON" -m pytest -q tests/faults
+	@"$$LABKIT_PYTHON" -m tests.faults --points 50
+
+licences: $(INSTALLED)  ## write docs/licences.md: the licences of all packages
+	@"$$LABKIT_PYTHON" -m tests.supply.licences
+
+hashes: $(INSTALLED)  ## write constraints-hashed.txt, for pip install --require-hashes (this machine, its index)
+	@"$$LABKIT_PYTHON" -m tests.supply.hashes
+
+audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, by pip-audit, and what could not be looked up
+	@"$$LABKIT_PYTHON" -m tests.supply.audit
 
 lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m ruff check .

@@ -5,10 +5,12 @@ Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +44,8 @@ Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many no
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
 INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def _request(
@@ -255,6 +259,11 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except OSError as error:
+        if not (why := _why_not_written(error)):
+            raise
+        print(f"labkit: {why}", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         # Usage errors of Typer and Click have no common base class across versions, but all have this method.
         if not hasattr(error, "format_message"):
@@ -269,6 +278,24 @@ def main() -> None:
             file=sys.stderr,
         )
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _why_not_written(error: OSError) -> str | None:
+    """Return why reports cannot be written: a full disk, or a folder without permission. None for other errors."""
+    from labkit.results import reports_folder
+
+    folder = reports_folder()
+    if error.errno in FULL:
+        return (
+            f"the disk is full ({error.filename or folder}). Finished measurements are kept. Free space, and run the "
+            f"same command again (without FORCE=1), which continues."
+        )
+    if error.errno in NOT_WRITABLE and Path(str(error.filename)).is_relative_to(folder):
+        return (
+            f"{error.filename} can't be written ({error.strerror}). Make it writable, or set LABKIT_REPORTS to a "
+            f"folder that is, and run the same command again."
+        )
+    return None
 
 
 def _interrupt(_number: int, _frame: Any) -> None:

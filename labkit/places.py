@@ -1,6 +1,7 @@
 """Paths of the project, and the atomic replacement of a file, so that nobody reads half of it."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from labkit.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
+LEFT_OVER_S = 3600.0  # a temporary file without a write for so long belongs to a process that was killed
 
 
 def notebook_of(study: str) -> Path:
@@ -38,3 +40,13 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of `replacing` in `folder` and below that killed processes have left."""
+    for path in folder.rglob(".*"):
+        try:
+            if path.suffix[1:].isdigit() and time.time() - path.stat().st_mtime > LEFT_OVER_S:
+                path.unlink()
+        except OSError:
+            continue  # another process has removed it

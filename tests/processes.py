@@ -34,10 +34,15 @@ def workers_now() -> list[psutil.Process]:
 
     Each test has its own lock file. A process belongs to the test if its environment names that file.
     """
+    return processes_with_lock(os.environ["LABKIT_LOCK"])
+
+
+def processes_with_lock(lock: str) -> list[psutil.Process]:
+    """Return every live process, except for this one, whose environment names the lock file `lock`."""
     processes = []
     for candidate in psutil.process_iter():
         try:
-            if alive(candidate) and candidate.environ().get("LABKIT_LOCK") == os.environ["LABKIT_LOCK"]:
+            if alive(candidate) and candidate.environ().get("LABKIT_LOCK") == lock:
                 processes.append(candidate)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue

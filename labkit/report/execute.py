@@ -101,7 +101,9 @@ LAUNCH = """
 import os, sys
 if log := os.environ.get("LABKIT_KERNEL_LOG"):
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), 2)
-from ipykernel import kernelapp
+from ipykernel import iostream, kernelapp
+# ipykernel takes the output of forked processes on a TCP port of the loopback. No notebook forks one that prints.
+iostream.IOPubThread._setup_pipe_in = lambda thread: setattr(thread, "_pipe_flag", False)
 kernelapp.launch_new_instance()
 """
 

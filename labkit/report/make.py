@@ -13,8 +13,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import chain
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_user
@@ -25,7 +26,7 @@ from labkit.errors import LabkitError, UserError, printable
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
-from labkit.places import as_typed, notebook_of, replacing, users_path
+from labkit.places import as_typed, notebook_of, remove_leftovers, replacing, users_path
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.shared import read_together
@@ -42,6 +43,8 @@ from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import duration
+
+INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ def make_report(request: Request) -> int:
     with only_measurement():
         report = reports_folder() / profile.name
         report.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(report)
         ends_s = None if request.time_s is None else began + request.time_s
         rounds = Rounds(profile, host, Store(report), request.scale, plans, ends_s)
         rounds.check_time()
@@ -175,7 +179,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
         return
     # Processes, not threads: the environment holds a kernel's folders. Spawned, because this process has threads.
     workers = min(len(studies), os.cpu_count() or 1, 4)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         futures = {pool.submit(_timed, report, study, parameters): study for study in studies}
         try:
             for number, future in enumerate(as_completed(futures), start=1):
@@ -188,7 +192,28 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
                 yield study, ran
         except BaseException:  # Ctrl-C: start no waiting study
             pool.shutdown(wait=False, cancel_futures=True)
+            _end_children()
             raise
+
+
+def _end_with_parent() -> None:
+    """End this process of a pool when its parent ends, also if it was killed: the pool would wait for ever."""
+
+    def wait() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+
+
+def _end_children() -> None:
+    """End the processes of pools: a signal to this process alone has not interrupted their notebooks."""
+    deadline = time.monotonic() + INTERRUPTED_S
+    for process in active_children():
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.terminate()
 
 
 def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Ran:
@@ -261,7 +286,7 @@ def _run_all(
 
 def _comparing(profile: Profile) -> Callable[[], str | None]:
     """Start the comparison of all devices; return a function that waits for it and returns why it failed, or None."""
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
     future = pool.submit(_compared, profile)
     pool.shutdown(wait=False)
 

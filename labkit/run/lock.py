@@ -35,7 +35,8 @@ def only_measurement(wait_s: float = 5.0) -> Iterator[None]:
         return
     path = lock_path()
     try:
-        file = path.open("a+")
+        # Private, and no link: another user may have put one into the folder of temporary files.
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+")
     except OSError as error:
         raise UserError(
             f"the lock {path} can't be opened ({error.strerror}): set LABKIT_LOCK to a file that can be written."

@@ -128,6 +128,12 @@ def exhaust_kernel() -> None:
     kill()
 
 
+def takes_memory() -> None:
+    """Write to 2 GiB of memory, more than a small control group allows."""
+    kept = [bytearray(b"x" * 2**20) for _ in range(2 * 2**10)]
+    assert kept
+
+
 def noisy() -> None:
     """Print megabytes through Python, file descriptors and a child. Some lines look like an event of the protocol."""
     event = json.dumps({"event": "done", "status": "ok", "reason": None})
@@ -141,7 +147,7 @@ def noisy() -> None:
 
 FAULTS = (
     *(kill, kill_with_fork, segfault, hang, hang_with_child),
-    *(raises, exhaust, exhaust_numpy, exhaust_kernel, noisy),
+    *(raises, exhaust, exhaust_numpy, exhaust_kernel, takes_memory, noisy),
 )
 
 

@@ -1,0 +1,142 @@
+"""Tests of a disk that is full and of a folder that is read-only. Each mounts a small disk in memory, as root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from labkit.cli import main
+from labkit.places import LEFT_OVER_S, remove_leftovers
+from labkit.records.store import Store
+from labkit.run import runner
+from tests.faults.project import Project, report_of, whole_lines
+from tests.faulty.campaign import HOST, STUDY, records, run, sound
+
+OTHERS = "others"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder on a disk of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("mounting a small disk needs the command mount")
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk needs root: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Fill a disk to its last byte with one file, and return the file."""
+    path = disk / OTHERS
+    for size in (4096, 1):  # whole pages first
+        try:
+            with path.open("ab", buffering=0) as file:
+                while file.write(bytes(size)):
+                    pass
+        except OSError:
+            continue
+    return path
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a command of labkit in this process and return its exit code."""
+    monkeypatch.setattr("sys.argv", ["labkit", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_a_record_for_which_there_is_no_room_is_measured_again(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = disk / "cpu"
+    run(sound(2), report)
+    path = Store(report).path(HOST.id, STUDY)
+    before = path.read_bytes()
+    with monkeypatch.context() as others:  # they fill the disk just before the trials
+        others.setattr(runner, "write_host", lambda *_: fill(disk))
+        with pytest.raises(OSError, match="No space left"):
+            run(sound(4), report)
+    left = path.read_bytes()
+    assert left.startswith(before)
+    assert not left.endswith(b"\n"), "the last page of the file took a part of the record"
+    (disk / OTHERS).unlink()
+    assert run(sound(4), report).measured == 2
+    assert len({record.key for record in records(report)}) == len(records(report)) == 4
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_a_full_disk_is_one_sentence_for_every_command(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(disk))
+    run(sound(2), disk / "cpu")
+    kept = Store(disk / "cpu").path(HOST.id, STUDY).read_bytes()
+    others = fill(disk)
+    assert command(monkeypatch, "pack", "--hw", "cpu") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("labkit: the disk is full") and said.count("\n") == 1
+    assert Store(disk / "cpu").path(HOST.id, STUDY).read_bytes() == kept
+    others.unlink()
+    assert command(monkeypatch, "pack", "--hw", "cpu") == 0
+    assert len(records(disk / "cpu")) == 2
+
+
+def test_a_folder_that_is_read_only_is_one_sentence(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(disk))
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    assert command(monkeypatch, "report", "--hw", "cpu", "--scale", "smoke", "--study", "09_profile") == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"labkit: {disk}/cpu can't be written (Read-only file system). Make it writable, or set LABKIT_REPORTS to a "
+        "folder that is, and run the same command again.\n"
+    )
+
+
+def test_another_error_of_a_file_is_not_called_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "elsewhere"))
+
+    monkeypatch.setattr("labkit.report.keep.pack_records", fails)
+    monkeypatch.setattr("sys.argv", ["labkit", "pack", "--hw", "cpu"])
+    with pytest.raises(PermissionError):
+        main()
+
+
+@pytest.mark.slow
+def test_a_report_continues_after_a_page_for_which_there_was_no_room(
+    disk: Path, project: Callable[..., Project]
+) -> None:
+    of = project(LABKIT_REPORTS=str(disk))
+    assert of.run(*report_of("07_precision")).code == 0
+    before = of.files()
+    others = fill(disk)
+    ended = of.run(*report_of())
+    assert ended.code == 2 and ended.output.splitlines()[-1].startswith("labkit: the disk is full")
+    assert "Traceback" not in ended.output
+    others.unlink()
+    assert of.run(*report_of()).code == 0
+    after = of.files()
+    assert all(after[path] == text for path, text in before.items())
+    assert sum(len(whole_lines(text)) for text in after.values()) == 10
+    assert not list(of.report.rglob(".*")), "nothing half written"
+
+
+def test_temporary_files_of_killed_processes_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    old, new, foreign = (tmp_path / name for name in (".index.html.123", ".index.html.124", ".hidden"))
+    for path in (old, new, foreign):
+        path.write_text("half of it")
+    for path in (old, foreign):
+        os.utime(path, (time.time() - 2 * LEFT_OVER_S,) * 2)
+    remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [foreign, new]
