@@ -135,13 +135,17 @@ def read_image(file: Path) -> Images:
 def decoded(data: bytes) -> Image:
     """Return the image that a file holds, in RGB.
 
-    Raise ValueError for an absurd size, and Pillow's errors for another format and a damaged file. Pillow would start
+    Raise ValueError for another format or an absurd size, and Pillow's errors for a damaged file. Pillow would start
     Ghostscript for a PostScript file of any name. A picture of 1 x 65,000 pixels has few bytes, and gigabytes once its
     shorter side has 256 pixels.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+    try:
+        opened = Image.open(io.BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        raise ValueError("it is neither JPEG nor PNG") from error
+    with opened:
         width, height = opened.size
         if width * height > MOST_PX or max(width, height) > MOST_TIMES_LONGER * min(width, height):
             raise ValueError(f"it has {width:,} x {height:,} pixels")

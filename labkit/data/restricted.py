@@ -144,7 +144,7 @@ class _Unpickler(pickle._Unpickler):
     def __init__(self, file: IO[bytes], *, size: int) -> None:
         def bounded(count: int) -> bytes:
             if not 0 <= count <= size:  # Python would make room for it first
-                raise pickle.UnpicklingError("truncated, or not a pickle (a length is beyond its end)")
+                raise ValueError("a length is beyond its end")
             return file.read(count)
 
         super().__init__(_Bounded(bounded, file.readline), encoding="bytes")

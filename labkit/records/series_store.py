@@ -48,6 +48,8 @@ class SeriesStore:
             if rows > MOST_ROWS:
                 raise ValueError(f"it has {rows:,} rows")
             frame = pd.read_parquet(self.path, columns=list(COLUMNS))
+            if list(frame.columns) != list(COLUMNS):
+                raise ValueError("its columns have other names")
             if not all(pd.api.types.is_numeric_dtype(frame[name]) for name in NUMBERS):
                 raise ValueError(f"{', '.join(NUMBERS)} are not numbers")
         except Exception as error:  # pyarrow and pandas raise nearly anything for a damaged file

@@ -80,7 +80,7 @@ class Store:
                     raise ValueError(f"it is of study {record.study!r} on host {record.host!r}")
                 records.append(record)
             except ValueError as error:
-                problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+                problem = _first(error) if isinstance(error, ValidationError) else str(error)
                 raise LabkitError(
                     f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
                     f"move it away and measure again."
@@ -118,6 +118,13 @@ class Store:
             _replace(plain, content_of(path))
         plain.with_suffix(PACKED).unlink(missing_ok=True)
         return plain
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first problem of a record, with its place."""
+    problem = error.errors()[0]
+    message = problem["msg"].removeprefix("Value error, ")
+    return ": ".join(filter(None, [".".join(map(str, problem["loc"])), message]))
 
 
 def _drop_torn_tail(file: Any) -> None:

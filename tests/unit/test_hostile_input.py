@@ -253,11 +253,11 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a record with blocks of no time": (
         lambda folder: records(folder, lines(result=lambda result: result | {"host_s": [0.0]})),
-        "Input should be greater than 0",
+        "result.blocks.host_s.0: Input should be greater than 0",
     ),
     "a record that began at no time": (
         lambda folder: records(folder, lines(started_at="<b>")),
-        "String should match pattern",
+        "started_at: String should match pattern",
     ),
     "a host without a processor": (
         lambda folder: host(folder, cpu=None),
@@ -300,7 +300,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "it has 1 x 65,000 pixels",
     ),
     "a picture of 10^10 pixels": (lambda folder: image(folder, huge_png()), "pixels"),
-    "PostScript called .JPEG": (lambda folder: image(folder, saved((8, 8), "EPS")), "cannot identify image file"),
+    "PostScript called .JPEG": (lambda folder: image(folder, saved((8, 8), "EPS")), "it is neither JPEG nor PNG"),
     "a generated picture that is PostScript": (
         lambda _: _tiles(b64encode(saved((8, 8), "EPS")).decode(), 8),
         "grid of images can't be decoded",

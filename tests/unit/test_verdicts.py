@@ -34,6 +34,7 @@ from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import log_interval
 from labkit.trial import NO_DATA, Trial
 from tests.unit.made_records import HOST, record_of
+from tests.unit.test_site import described
 
 OTHER_HOST = "ba9876543210"
 OOM = "CUDA out of memory"
@@ -1148,7 +1149,7 @@ def write(report: str, *found: Record) -> None:
         store.append(record)
         host = store.report / "hosts" / f"{record.host}.json"
         host.parent.mkdir(exist_ok=True)
-        host.write_text(json.dumps({"id": record.host, "cpu": "a CPU", "gpus": [{"name": "NVIDIA H200"}]}))
+        host.write_text(json.dumps(described(record.host)))
 
 
 def of_plan(data: Data, **other: Any) -> list[Record]:
