@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,7 @@ def execute(
     except KeyboardInterrupt:
         # The client's pending requests failed with the kernel, and asyncio would print them when it discards them.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        warnings.simplefilter("ignore", RuntimeWarning)  # of its coroutines that never ran
         raise
     except Exception as error:  # noqa: BLE001 - any error of papermill fails this study, not the report
         return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_user
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
@@ -44,6 +46,8 @@ from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import duration
 
+Result = TypeVar("Result")
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
 
@@ -180,7 +184,8 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
     # Processes, not threads: the environment holds a kernel's folders. Spawned, because this process has threads.
     workers = min(len(studies), os.cpu_count() or 1, 4)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
-        futures = {pool.submit(_timed, report, study, parameters): study for study in studies}
+        with _starting_processes():
+            futures = {pool.submit(_in_pool, _timed, report, study, parameters): study for study in studies}
         try:
             for number, future in enumerate(as_completed(futures), start=1):
                 study = futures[future]
@@ -206,6 +211,35 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def _starting_processes() -> Iterator[None]:
+    """Put an interruption off until the pool's processes have started; they start with SIGINT blocked."""
+    came: list[int] = []
+    handled = [number for number in INTERRUPTIONS if callable(signal.getsignal(number))]  # nohup ignores them
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in handled}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _in_pool(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function in a process of a pool, and let Ctrl-C interrupt the call.
+
+    Outside the call SIGINT stays blocked: a process that imports or waits would end with a traceback.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        return function(*arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end_children() -> None:
@@ -287,7 +321,8 @@ def _run_all(
 def _comparing(profile: Profile) -> Callable[[], str | None]:
     """Start the comparison of all devices; return a function that waits for it and returns why it failed, or None."""
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    future = pool.submit(_compared, profile)
+    with _starting_processes():
+        future = pool.submit(_in_pool, _compared, profile)
     pool.shutdown(wait=False)
 
     def reason() -> str | None:

@@ -6,6 +6,7 @@ Two notebooks are replaced by short ones. Their trials run `tests.faulty.ok`, wh
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -54,6 +55,8 @@ class Project:
 
     def start(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command of labkit, such as `report`, in a process group of its own."""
+        # A shell ignores SIGINT in what it starts with `&`, and a process inherits that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         return subprocess.Popen(
             [sys.executable, "-m", "labkit.cli", *arguments],
             stdout=subprocess.PIPE,

@@ -8,13 +8,14 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from labkit.records.record import SCHEMA
 from tests.faults.project import Project, report_of
-from tests.faults.signals import HEAD, Campaign, Point, kind, pairs_of
+from tests.faults.signals import HEAD, WORDS, Campaign, Point, kind, pairs_of
 from tests.faulty.campaign import run, sound
 from tests.processes import eventually, processes_with_lock
 
@@ -113,7 +114,7 @@ def test_a_kill_of_labkits_own_process_ends_the_notebooks_that_it_renders(projec
     assert of.run(*report_of()).code == 0
     for number in (signal.SIGTERM, signal.SIGKILL):
         again = of.start(*report_of())
-        assert eventually(lambda: len(kernels(of)) == 2)
+        assert eventually(partial(has, of, "kernel", 2))
         os.kill(again.pid, number)
         began = time.monotonic()
         assert gone(of)
@@ -123,5 +124,20 @@ def test_a_kill_of_labkits_own_process_ends_the_notebooks_that_it_renders(projec
     assert {run["status"] for run in runs.values()} == {"ok"}
 
 
-def kernels(of: Project) -> list[int]:
-    return [one.pid for one in processes_with_lock(of.environment["LABKIT_LOCK"]) if kind(one) == "kernel"]
+@pytest.mark.slow
+def test_ctrl_c_while_the_pool_starts_ends_in_one_sentence(project: Callable[..., Project]) -> None:
+    of = project()
+    assert of.run(*report_of()).code == 0
+    for what, number in (("tracker", 1), ("pool", 1), ("pool", 2), ("kernel", 1), ("kernel", 2)):
+        again = of.start(*report_of())
+        assert eventually(partial(has, of, what, number))
+        os.killpg(again.pid, signal.SIGINT)
+        said, _ = again.communicate(timeout=100)
+        assert (again.returncode, said.count(WORDS)) == (130, 1)
+        assert "Traceback" not in said and "Error" not in said and "Warning" not in said, said
+        assert gone(of)
+
+
+def has(of: Project, what: str, number: int) -> bool:
+    """Return whether `number` processes of a kind or more run."""
+    return [kind(one) for one in processes_with_lock(of.environment["LABKIT_LOCK"])].count(what) >= number
