@@ -103,7 +103,8 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _FORBIDDEN:
         raise Finding(f"it calls {event} with {arguments!r:.200}")
     path = str(arguments[0]) if event in _DELETING else ""  # a relative one is within a folder that is deleted
-    if path.startswith("/") and not path.startswith(str(folder())):
+    imports = "__pycache__" in path  # Python replaces its compiled files at the first import
+    if path.startswith("/") and not path.startswith(str(folder())) and not imports:
         raise Finding(f"it calls {event} with {arguments!r:.200}")
 
 

@@ -119,8 +119,8 @@ def test_an_unknown_profile_or_a_study_without_records_is_refused(monkeypatch: p
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     with pytest.raises(UserError, match="h200"):
         load("h2000")
-    with pytest.raises(UserError, match="there are no records of 12_data_pipeline of h200"):
-        load("h200", "data_pipeline")
+    with pytest.raises(UserError, match="there are no records of 12_data_pipeline of h100"):
+        load("h100", "data_pipeline")
 
 
 def test_a_summary_is_short(h200: Results) -> None:

@@ -5,6 +5,8 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import sklearn.datasets  # noqa: F401 - for DATA=digits: its first import takes seconds
+
 from labkit import cli
 from labkit.cluster import script, submit
 from labkit.data import chosen
