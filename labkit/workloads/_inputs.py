@@ -118,6 +118,8 @@ def _why_not_fed(trial: Trial, stored: StoredSet) -> str | None:
         return "the reader crops, flips and loads the images: leave augment and loader"
     if trial.readers != trial.processes:
         return f"each of the {trial.processes} training processes has a reader: give readers={trial.processes}"
+    if trial.epochs and stored.images < trial.batch_of_step:
+        return f"a step takes {trial.batch_of_step:,} images, and the set has {stored.images:,}: make a larger set"
     if trial.classes < stored.classes:
         return f"the images have {stored.classes:,} classes, and the network {trial.classes:,}"
     return None

@@ -354,6 +354,7 @@ def test_invalid_options_of_a_reader_are_refused(forms: dict[str, StoredSet], ch
         ({"framework": "keras-jax"}, "not train in keras-jax"),
         ({"augment": True}, "leave augment and loader"),
         ({"readers": 2}, "give readers=1"),
+        ({"epochs": 1, "batch": 64}, "a step takes 64 images, and the set has 40"),
         ({"classes": 10}, "the images have 40 classes, and the network 10"),
         ({"workload": "load", "devices": 2}, "delivers to one device, not to 2"),
         ({"reader": "webdataset"}, "reads shards, not jpeg"),
