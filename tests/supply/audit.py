@@ -1,7 +1,7 @@
 """Look up known vulnerabilities of the pinned versions with pip-audit (`make audit`).
 
-pip-audit gets a virtual environment of its own, because it is no part of labkit. Two services are asked. What one could
-not tell is said, and is never counted as free of vulnerabilities.
+pip-audit gets a virtual environment of its own, because it is no part of labkit. Two services are asked. A version that
+neither service could look up is listed as such, and never counts as free of vulnerabilities.
 """
 
 from __future__ import annotations

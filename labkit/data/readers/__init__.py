@@ -7,7 +7,7 @@
     tf_data        tf.data, which decodes only the rows of the crop              jpeg, tfrecord
     grain          Grain's DataLoader and Pillow                                 jpeg
     webdataset     WebDataset in the workers of a DataLoader, and Pillow         shards
-    dali           NVIDIA DALI: the CPU and the GPU decode together              jpeg, shards
+    dali           NVIDIA DALI: the CPU and the GPU decode together              jpeg
     mapped         NumPy, from decoded images in a memory-mapped file            cache
     resident       decoded images in the device's memory: the bound              cache
 
