@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,23 @@ def test_a_report_is_made_as_a_job_of_two_nodes(slurm: SlurmHere) -> None:
     for text in ("as job 1.", "job 1: RUNNING on n[1-2]", "[1/1] 01_training", "job 1 completed: "):
         assert text in process.stdout, process.stdout
     assert (report() / "index.html").is_file() and records()
+
+
+def test_two_nodes_read_images_from_a_folder_that_they_share(slurm: SlurmHere) -> None:
+    asked = {**ASKED, "STUDY": "data_pipeline", "NODES": "2", "PYTHON": sys.executable}
+    command = ["make", "-C", str(ROOT), "report", *(f"{name}={value}" for name, value in asked.items())]
+    process = subprocess.run(command, env=slurm.environment, capture_output=True, text=True, timeout=2 * LIMIT_S)
+    assert process.returncode == 0, process.stdout + process.stderr
+    rows: list[Any] = records()
+    over_nodes = {(r["trial"]["network"], r["trial"]["cache"]): r for r in rows if r["trial"]["nodes"] == 2}
+    for cache in ("cold", "warm"):
+        record = over_nodes["any", cache]
+        assert record["status"] == "ok", record["reason"]
+        first, second = record["result"]["epochs"]
+        assert first["images"] == second["images"] > 0
+        assert first["asked_bytes"] >= record["result"]["file_bytes"], "all ranks are counted"
+        assert second["read_bytes"] == 0
+    assert over_nodes["infiniband", "cold"]["status"] == "unsupported"
 
 
 def test_a_cancelled_report_resumes_when_asked_again(slurm: SlurmHere, start: Callable[[], Command]) -> None:
