@@ -27,7 +27,9 @@ class ReadEpoch(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     cpu_s: float | None = None
     minor_faults: Count | None = None  # page faults that needed no storage
     major_faults: Count | None = None  # page faults that waited for storage
-    read_at_s: list[float] = []  # seconds since the epoch began, and the bytes read up to then (by rank 0 of a team)
+    # Seconds since the epoch began, and the bytes read since then, by rank 0 of a team. In records of 2026-11-25, bytes
+    # that readers had read ahead before the epoch began count too.
+    read_at_s: list[float] = []
     read_until_bytes: list[Count] = []
 
     @model_validator(mode="after")
@@ -35,6 +37,11 @@ class ReadEpoch(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
         if len(self.read_at_s) != len(self.read_until_bytes):
             raise ValueError("read_at_s and read_until_bytes are of different lengths")
         return self
+
+    @property
+    def timed_read_bytes(self) -> int | None:
+        """The bytes read while the epoch ran; all bytes of the epoch if its course is unknown, None without either."""
+        return self.read_until_bytes[-1] if self.read_until_bytes else self.read_bytes
 
     @property
     def seconds(self) -> float:

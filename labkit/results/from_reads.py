@@ -39,7 +39,9 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 
 def _read_bytes_per_s(record: Record) -> float | None:
-    return _ratio(_first(record).read_bytes, _first(record).seconds)
+    """Return the rate of reads while the first epoch ran. For a team, whose course is rank 0's, all its bytes count."""
+    epoch = _first(record)
+    return _ratio(epoch.read_bytes if record.as_trial.devices > 1 else epoch.timed_read_bytes, epoch.seconds)
 
 
 def _late_over_early(record: Record) -> float | None:

@@ -110,7 +110,7 @@ class Results:
 
         Counts are of the whole epoch. `file_bytes` is the size of the set.
         """
-        counts = ["images", "waited_s", "read_bytes", "asked_bytes", "written_bytes", "cpu_s"]
+        counts = ["images", "waited_s", "read_bytes", "timed_read_bytes", "asked_bytes", "written_bytes", "cpu_s"]
         counts += ["minor_faults", "major_faults"]
 
         def of(record: Record) -> Rows:

@@ -56,9 +56,9 @@ def _epoch(
         parts_s = [_block_s(workload, clock, end - begin) for begin, end in pairwise(ends) if end > begin]
     began, *later = series.snapshots
     course = [
-        (at.time_s - began.time_s, at.read_bytes - before.read_bytes)
+        (at.time_s - began.time_s, at.read_bytes - began.read_bytes)
         for at in later
-        if at.read_bytes is not None and before.read_bytes is not None and at.read_bytes >= before.read_bytes
+        if at.read_bytes is not None and began.read_bytes is not None and at.read_bytes >= began.read_bytes
     ]
     grown = _summed(later[-1] - before)
     waits_s = _of_all_ranks(workload.waited_s - waited_before_s)

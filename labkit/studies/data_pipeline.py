@@ -220,7 +220,7 @@ def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(
         images_per_s=rows["images"] / rows["seconds"],
         cpu_per_image_s=rows["cpu_s"] / rows["images"],
-        read_bytes_per_s=rows["read_bytes"] / rows["seconds"],
+        read_bytes_per_s=rows["timed_read_bytes"].where(rows["devices"] == 1, rows["read_bytes"]) / rows["seconds"],
         read_share=rows["read_bytes"] / rows["file_bytes"],
         faults_per_image=(rows["minor_faults"] + rows["major_faults"]) / rows["images"],
         major_faults_per_image=rows["major_faults"] / rows["images"],

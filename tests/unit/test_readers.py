@@ -509,7 +509,7 @@ def test_epochs_count_what_is_read_from_storage(forms: dict[str, StoredSet], mea
     pages_bytes = sum(-(-file.stat().st_size // 4096) * 4096 for file in stored.files)
     assert pages_bytes <= cold.read_bytes < 1.2 * pages_bytes, "other files may be read as well, once"
     assert warm.read_bytes < 0.02 * stored.file_bytes
-    assert cold.read_until_bytes[-1] == cold.read_bytes
+    assert cold.read_until_bytes[-1] == cold.timed_read_bytes <= cold.read_bytes, "the rest was read ahead before it"
 
 
 def test_a_claim_meets_a_trial_that_reads_files_only_if_its_test_names_a_field_of_it() -> None:

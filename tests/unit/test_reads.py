@@ -50,6 +50,12 @@ def test_the_course_of_the_reads_is_that_of_the_first_epochs_halves() -> None:
     assert value_of(record, "read_rate_late_over_early") == pytest.approx(30 / 60)
 
 
+def test_what_was_read_ahead_before_the_epoch_is_in_its_bytes_but_not_in_its_rate() -> None:
+    record = of_epochs(an_epoch(read_bytes=1000, read_at_s=[1.0, 2.0], read_until_bytes=[300, 600]))
+    assert value_of(record, "read_bytes") == 1000
+    assert value_of(record, "read_bytes_per_s") == 300
+
+
 def test_what_another_process_has_read_counts_as_read_again_only_after_an_empty_cache() -> None:
     epoch = an_epoch(read_bytes=250)
     read: dict[str, Any] = {"form": "jpeg", "reader": "torch_pil", "readers": 4, "epochs": 1}
