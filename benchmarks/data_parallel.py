@@ -1,8 +1,8 @@
 """Weak scaling of the eager and the tuned step: images/s of n GPUs over n times the best images/s of one GPU.
 
     python benchmarks/data_parallel.py [--case vgg16,32,256 …] [--engine eager graph compile+graph] [--gpus 1 2 4]
-                                       [--passes 3] [--bucket-mb 8 25 100] [--unshared] [--interconnect direct]
-                                       [--limit 300]
+                                       [--passes 3] [--bucket-mb 8 25 100] [--unshared] [--rivals]
+                                       [--interconnect direct] [--limit 300]
 
 Trains every case on one GPU and on several, with the same batch per GPU, through the project's runner: fresh worker
 processes in each pass, trials in random order after the gate, with telemetry. `eager` computes in BF16 and exchanges
@@ -11,9 +11,10 @@ the captured step, and divide the update of the large buckets among the GPUs (`l
 
 Prints images/s with the 95 % interval over the passes, and the efficiency. The efficiency of a pass is its images/s
 over the number of GPUs times images/s of the engine's best pass on one GPU. `--bucket-mb` adds other bucket sizes,
-and `--unshared` adds runs in which every GPU makes every update. Neither option changes anything on one GPU. An aim is
-met if the whole interval lies above it, missed if the whole interval lies below, undecided otherwise. The exit code is
-1 if a tuned engine with default settings misses its aim, or if a trial failed.
+and `--unshared` adds runs in which every GPU makes every update. `--rivals` adds DistributedDataParallel captured whole
+and ZeRO's optimiser in the eager loop, each with its ratio over the project's step. No option changes anything on one
+GPU. An aim is met if the whole interval lies above it, missed if the whole interval lies below, undecided otherwise.
+The exit code is 1 if a tuned engine with default settings misses its aim, or if a trial failed.
 
 Four GPUs with all cases and engines: 18 trials per pass, and one minute of compilation in the first pass.
 """
@@ -50,6 +51,7 @@ ENGINES = {
 TIMING = Timing(warmup_s=1.0, timed_s=2.5, block_s=0.25, limit_s=300)
 STUDY, SCALE = "01_training", "smoke"
 UNSHARED = "benchmarks.data_parallel_unshared"
+RIVALS = "benchmarks.data_parallel_rivals"
 
 
 class Case(NamedTuple):
@@ -74,6 +76,7 @@ def main() -> int:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--bucket-mb", nargs="*", type=float, default=[], help="10**6 bytes each")
     parser.add_argument("--unshared", action="store_true", help="also with every update on every GPU")
+    parser.add_argument("--rivals", action="store_true", help="also with PyTorch's own exchange and with ZeRO")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a trial counts as hanging")
     parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
     options = parser.parse_args()
@@ -110,13 +113,16 @@ def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace
         interconnect=options.interconnect if count > 1 else "direct",
         **on_devices(recipe, count),
     )
-    if count == 1 or trial.engine == "eager":
+    if count == 1:
         return [trial]
+    rivals = [replace(trial, workload=RIVALS)] if options.rivals else []
+    if trial.engine == "eager":
+        return [trial, *rivals]
     sizes = [round(1e6 * size_mb) for size_mb in options.bucket_mb]
     changed = [replace(trial, workload="benchmarks.data_parallel", size=size) for size in sizes]
     if options.unshared:
         changed.append(replace(trial, workload=UNSHARED))
-    return [trial, *changed]
+    return [trial, *changed, *rivals]
 
 
 def build(trial: Trial, data: DataSet) -> Workload:
@@ -146,12 +152,15 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
         if (trial.model, trial.image_px, trial.batch, trial.engine) == (case.model, case.image_px, case.batch, engine):
             by_trial.setdefault(trial, []).append(record)
     best, fine = None, True
+    plain: dict[int, list[float]] = {}  # images/s of the project's step by number of devices
     print(f"{case.model} {case.image_px} px, batch {case.batch} a device, {engine}")
-    for trial in sorted(by_trial, key=lambda key: (key.devices, key.size, key.workload == UNSHARED)):
+    for trial in sorted(by_trial, key=lambda key: (key.devices, key.workload != "train", key.size, key.workload)):
         failed = [record.reason for record in by_trial[trial] if record.status != "ok"]
         rates = [rate(record) for record in by_trial[trial] if record.status == "ok"]
         row = f"  {trial.devices} x" + (f", buckets of {trial.size / 1e6:g} MB" if trial.size else "")
         row += ", every update everywhere" if trial.workload == UNSHARED else ""
+        rival = "ZeRO" if engine == "eager" else "DistributedDataParallel captured"
+        row += f", {rival}" if trial.workload == RIVALS else ""
         if failed:
             print(f"{row}: {len(failed)} of {len(by_trial[trial])} passes failed: {failed[0]}")
             fine = False
@@ -165,6 +174,11 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
             row += f"; efficiency {worded(efficiency, '.3f')}"
             verdict = against(efficiency, case.aims.get(trial.devices))
             row += f", {verdict}" if verdict else ""
+            if trial.workload == "train":
+                plain[trial.devices] = rates
+            elif len(of_plain := plain.get(trial.devices, [])) == len(rates):
+                ratios = log_interval([own / other for own, other in zip(of_plain, rates, strict=True)])
+                row += f"; the project's step over it {worded(ratios, '.3f')}"
             fine &= engine == "eager" or trial.workload != "train" or "MISSED" not in verdict
             for name, title in (("gradient_buckets_bytes", "buckets"), ("shared_buckets_bytes", "updates shared out")):
                 if sizes := by_trial[trial][0].facts.get(name):

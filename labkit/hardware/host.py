@@ -151,6 +151,12 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
         pynvml.nvmlShutdown()
 
 
+def lost_gpus(host: Host) -> list[str]:
+    """Return the names of the host's GPUs that its driver no longer lists."""
+    here = {gpu.uuid_hash for gpu in _nvidia()[0]}
+    return [gpu.name for gpu in host.gpus if gpu.uuid_hash not in here]
+
+
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     def optional(read: Callable[[], float]) -> float | None:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.hardware.frameworks import is_keras, title_of
-from labkit.hardware.host import Host, write_host
+from labkit.hardware.host import Host, lost_gpus, write_host
 from labkit.hardware.profile import Profile
 from labkit.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
 from labkit.records.observed import Telemetry
@@ -70,8 +70,8 @@ def measure(
 
     A configuration that another study measured on this host is not measured again. `rounds` are the numbers of the
     passes to measure, by default all. Trials may run over `nodes`, by default those of this process's Slurm job.
-    `extra` trials change no page. Raise LabkitError for a trial listed twice and for a worker process that does not
-    start; UserError if another measurement runs on this machine.
+    `extra` trials change no page. Raise LabkitError for a trial listed twice, a worker process that does not start
+    and a GPU that the driver lost; UserError if another measurement runs on this machine.
     """
     passes = passes_by_key(trials, profile, scale)
     if len(passes) < len(trials):
@@ -273,9 +273,20 @@ class _Run:
         if interrupt is not None:
             raise interrupt
         self.watch.keep(trial, scale=self.scale, pass_number=self.of_pass.number)
-        self.failed += record.status in ("crashed", "timeout")
         self.clock.add(self.expected_s[trial.key], wall_s)
         self.progress.finished_one()
+        if record.status in ("crashed", "timeout"):
+            self.failed += 1
+            self._require_gpus()
+
+    def _require_gpus(self) -> None:
+        """Raise LabkitError if the driver lost a GPU: every further trial would fail, each after a start of seconds."""
+        if lost := lost_gpus(self.host):
+            raise LabkitError(
+                f"the driver no longer lists {len(lost)} of {len(self.host.gpus)} GPUs ({lost[0]}). Finished "
+                f"measurements are kept. Make `nvidia-smi` list the GPU again, often by a restart of the machine; the "
+                f"same command then measures the rest."
+            )
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
         rest_s = together_s([*pending, *self.later], self.expected_s)

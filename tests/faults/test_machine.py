@@ -1,7 +1,8 @@
-"""Tests of faults of the machine: no network, no memory, a wall clock that steps, and a user's umask."""
+"""Tests of faults of the machine: no network, no memory, a lost GPU, a clock that steps, and a user's umask."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -13,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from labkit.errors import LabkitError
+from labkit.hardware.host import this_host
 from labkit.records import Record
 from labkit.records.store import Store
+from tests.fake_nvml import pynvml as fake
 from tests.faults.project import Project, report_of
-from tests.faulty.campaign import HOST, records, run, sound, trial
+from tests.faulty.campaign import HOST, between_sound_ones, records, run, sound, trial
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 400 * 2**20  # room for a process without a framework, not for the faulty trial
@@ -76,6 +80,26 @@ def test_a_trial_that_the_kernel_kills_for_memory_costs_only_itself(
     assert [record.status for record in made] == ["ok", "oom", "ok"], [record.reason for record in made]
     assert made[1].reason == "the operating system killed the process because the machine ran out of memory"
     assert len({record.process.id for record in made}) == 2
+
+
+# ---- a GPU ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_a_lost_gpu_stops_a_report_after_one_failed_trial(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"]}))
+    host = this_host()
+    trials = between_sound_ones("kill", "raises")
+    lost = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LOST"}
+    with monkeypatch.context() as later:
+        later.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"], "faults": [lost]}))
+        with pytest.raises(LabkitError, match=r"no longer lists 1 of 1 GPUs \(NVIDIA H200\).*same command"):
+            run(trials, report, host=host)
+    assert [record.status for record in records(report, host.id)] == ["ok", "crashed"]
+    assert run(trials, report, host=host).measured == 4
+    made = records(report, host.id)
+    assert [record.status for record in made[2:]] == ["crashed", "ok", "crashed", "ok"]
 
 
 # ---- the wall clock -------------------------------------------------------------------------------------------------

@@ -134,6 +134,21 @@ def takes_memory() -> None:
     assert kept
 
 
+def breaks_gpu() -> None:
+    """Read past the end of a tensor on the GPU. Every later CUDA call of this process fails, as after a lost GPU."""
+    import torch
+
+    few = torch.zeros(1, device="cuda")
+    few[torch.tensor([9], device="cuda")].sum().item()
+
+
+def hides_gpu() -> None:
+    """Put empty files in the place of the GPUs' device files, for this mount namespace, and kill this process."""
+    for path in Path("/dev").glob("nvidia[0-9]*"):
+        subprocess.run(["mount", "--bind", "/dev/null", str(path)], check=True)
+    kill()
+
+
 def noisy() -> None:
     """Print megabytes through Python, file descriptors and a child. Some lines look like an event of the protocol."""
     event = json.dumps({"event": "done", "status": "ok", "reason": None})
@@ -147,7 +162,7 @@ def noisy() -> None:
 
 FAULTS = (
     *(kill, kill_with_fork, segfault, hang, hang_with_child),
-    *(raises, exhaust, exhaust_numpy, exhaust_kernel, takes_memory, noisy),
+    *(raises, exhaust, exhaust_numpy, exhaust_kernel, takes_memory, breaks_gpu, hides_gpu, noisy),
 )
 
 
