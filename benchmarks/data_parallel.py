@@ -2,7 +2,7 @@
 
     python benchmarks/data_parallel.py [--case vgg16,32,256 …] [--engine eager graph compile+graph] [--gpus 1 2 4]
                                        [--passes 3] [--bucket-mb 8 25 100] [--unshared] [--rivals]
-                                       [--interconnect direct] [--limit 300]
+                                       [--interconnect direct] [--limit 300] [--records FOLDER]
 
 Trains every case on one GPU and on several, with the same batch per GPU, through the project's runner: fresh worker
 processes in each pass, trials in random order after the gate, with telemetry. `eager` computes in BF16 and exchanges
@@ -77,6 +77,7 @@ def main() -> int:
     parser.add_argument("--bucket-mb", nargs="*", type=float, default=[], help="10**6 bytes each")
     parser.add_argument("--unshared", action="store_true", help="also with every update on every GPU")
     parser.add_argument("--rivals", action="store_true", help="also with PyTorch's own exchange and with ZeRO")
+    parser.add_argument("--records", default="", help="a folder for records, from which an interrupted run goes on")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a trial counts as hanging")
     parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
     options = parser.parse_args()
@@ -132,15 +133,18 @@ def build(trial: Trial, data: DataSet) -> Workload:
 
 
 def measured(trials: Sequence[Trial], host: Host, options: argparse.Namespace, count: int) -> list[Record]:
-    """Run the trials with a fresh store and return its records."""
+    """Run the trials that the folder `options.records` lacks (without a name, all) and return its records."""
     device: str = options.device
     about = {"kind": device, "pattern": ".", "count": count} if device == "cuda" else {"kind": device}
     chosen = TIMING.model_copy(update={"passes": options.passes, "limit_s": options.limit})
     timing = {SCALE: chosen.model_dump()}
     profile = Profile.model_validate({"name": "here", "title": "this machine", "device": about, "timing": timing})
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        measure(trials, study=STUDY, scale=SCALE, profile=profile, host=host, store=store)
+        store = Store(Path(options.records or folder))
+        try:
+            measure(trials, study=STUDY, scale=SCALE, profile=profile, host=host, store=store)
+        except KeyboardInterrupt:
+            print("Interrupted: some rows lack passes.", file=sys.stderr)
         return store.read(STUDY, host.id)
 
 
@@ -152,11 +156,12 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
         if (trial.model, trial.image_px, trial.batch, trial.engine) == (case.model, case.image_px, case.batch, engine):
             by_trial.setdefault(trial, []).append(record)
     best, fine = None, True
-    plain: dict[int, list[float]] = {}  # images/s of the project's step by number of devices
+    plain: dict[tuple[int, int], float] = {}  # images/s of the project's step by number of devices and pass
     print(f"{case.model} {case.image_px} px, batch {case.batch} a device, {engine}")
     for trial in sorted(by_trial, key=lambda key: (key.devices, key.workload != "train", key.size, key.workload)):
         failed = [record.reason for record in by_trial[trial] if record.status != "ok"]
-        rates = [rate(record) for record in by_trial[trial] if record.status == "ok"]
+        by_pass = {record.pass_number: rate(record) for record in by_trial[trial] if record.status == "ok"}
+        rates = list(by_pass.values())
         row = f"  {trial.devices} x" + (f", buckets of {trial.size / 1e6:g} MB" if trial.size else "")
         row += ", every update everywhere" if trial.workload == UNSHARED else ""
         rival = "ZeRO" if engine == "eager" else "DistributedDataParallel captured"
@@ -175,10 +180,10 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
             verdict = against(efficiency, case.aims.get(trial.devices))
             row += f", {verdict}" if verdict else ""
             if trial.workload == "train":
-                plain[trial.devices] = rates
-            elif len(of_plain := plain.get(trial.devices, [])) == len(rates):
-                ratios = log_interval([own / other for own, other in zip(of_plain, rates, strict=True)])
-                row += f"; the project's step over it {worded(ratios, '.3f')}"
+                plain |= {(trial.devices, number): value for number, value in by_pass.items()}
+            ratios = [plain[trial.devices, n] / value for n, value in by_pass.items() if (trial.devices, n) in plain]
+            if trial.workload != "train" and ratios:
+                row += f"; the project's step over it {worded(log_interval(ratios), '.3f')}"
             fine &= engine == "eager" or trial.workload != "train" or "MISSED" not in verdict
             for name, title in (("gradient_buckets_bytes", "buckets"), ("shared_buckets_bytes", "updates shared out")):
                 if sizes := by_trial[trial][0].facts.get(name):
