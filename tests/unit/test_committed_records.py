@@ -36,6 +36,7 @@ SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_
 CUT_OFF = {
     ("h200_x2", "03_multi_gpu", "dd025893b696"): 1,
     ("h200", "01_training", "cccc70150c62"): 18,
+    ("h200", "01_training", "487bb03cdb29"): 32,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
 }
 # The files of these records were a commit's, on a machine whose git stood at an earlier commit.
@@ -117,7 +118,10 @@ def test_a_scale_is_complete_and_every_number_can_be_traced(profile: str, study:
 def test_most_of_a_pass_is_spent_measuring(profile: str, study: str, host: str) -> None:
     records = records_of(profile, study, host)
     shown = at_scale(records, scale_to_show(records) or "")
-    for number in {record.pass_number for record in shown}:
+    numbers = {record.pass_number for record in shown}
+    if (profile, study, host) in CUT_OFF and len(numbers) > 1:
+        numbers.remove(max(numbers))  # few of its trials ran after the start of its processes
+    for number in numbers:
         of_pass = [record for record in shown if record.pass_number == number and record.status != "unsupported"]
         startup_s = sum({record.process.id: record.process.startup_s for record in of_pass}.values())
         measuring_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in MEASURING)
