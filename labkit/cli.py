@@ -10,6 +10,11 @@ import os
 import re
 import signal
 import sys
+
+INTERRUPTED = 130
+# Ctrl-C within an import would print a traceback, or be lost. It waits until all of this module is there.
+_BEFORE = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,7 +48,6 @@ On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of 
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
-INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -301,6 +305,11 @@ def _why_not_written(error: OSError) -> str | None:
 def _interrupt(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt
 
+
+try:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE)
+except KeyboardInterrupt:  # nothing has begun, so there is nothing to say
+    raise SystemExit(INTERRUPTED) from None
 
 if __name__ == "__main__":
     main()

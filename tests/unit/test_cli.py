@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -144,6 +145,31 @@ def test_no_value_of_a_make_variable_is_executed() -> None:
 
 def test_the_exit_code_of_the_process_is_2() -> None:
     assert_refused(labkit_process("report", "--hw", "nope"), "unknown HW 'nope'")
+
+
+@pytest.mark.parametrize("start", [("-m", "labkit.cli"), ("-c", "from labkit.cli import main; main()")])
+def test_ctrl_c_while_labkit_is_imported_ends_it_without_a_traceback(start: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(INTERRUPTS)
+    done = subprocess.run(
+        [sys.executable, *start],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+# Typer for a labkit that is interrupted during its imports.
+INTERRUPTS = """
+import os, signal, sys
+os.kill(os.getpid(), signal.SIGINT)
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["typer"]
+import typer
+"""
 
 
 def test_make_variables_arrive_through_the_environment_and_empty_ones_are_ignored() -> None:
