@@ -212,6 +212,8 @@ class Campaign:
                 point.problems.append(f"{study} is {status}")
         for leftover in project.report.rglob(".*"):
             point.problems.append(f"left over: {leftover.relative_to(project.report)}")
+        for leftover in Path(project.environment.get("TMPDIR", project.folder)).glob("labkit-*"):
+            point.problems.append(f"left over: {leftover}")
 
 
 def campaign(project: Project, studies: tuple[str, ...]) -> Campaign:
