@@ -215,6 +215,12 @@ def trace(folder: Path, content: bytes) -> None:
     analyse(folder / "trace.json")
 
 
+def trace_bomb(row: bytes) -> bytes:
+    """Return a packed gigabyte of one row."""
+    return gzip.compress(row * ((1 << 20) // len(row)), mtime=0) * 1024
+
+
+ROW = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"a":"%s"}},' % (b"a" * 2_000)
 GOOD = "title: x\ndevice: {kind: cpu}\nrunnable: false\nreason: why\n"
 # Each kind of bad input: what reads it, and what the sentence says.
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -334,6 +340,14 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "more problems",
     ),
     "a folder called like a paper": (folder_called_paper, "x.yaml can't be read: Is a directory"),
+    "a packed trace that unpacks to 1 GB of rows": (
+        lambda folder: trace(folder, gzip.compress(b"[") + trace_bomb(ROW)),
+        "unpacks to over 100 times its size, so it is no trace",
+    ),
+    "a packed trace that unpacks to 1 GB of spaces": (
+        lambda folder: trace(folder, gzip.compress(b"[") + trace_bomb(b" ")),
+        "unpacks to over 100 times its size, so it is no trace",
+    ),
     "a trace without an event": (lambda folder: trace(folder, b'{"traceEvents": []}'), "holds no event"),
     "a trace whose device is no number": (
         lambda folder: trace(
