@@ -11,6 +11,7 @@ import math
 import re
 import tarfile
 from collections.abc import Sequence
+from itertools import islice
 from urllib.parse import urlsplit
 
 from labkit.data.cache import cache_dir
@@ -22,6 +23,7 @@ from labkit.errors import DataError, UserError
 FORM = "shards"
 EXAMPLE = "https://host/folder/name-{000000..000007}.tar"
 MOST_SHARDS = 100_000
+LONGEST = 2_000  # characters of an address
 
 
 def is_remote(name_or_path: str) -> bool:
@@ -46,10 +48,13 @@ def shards_of(pattern: str) -> tuple[str, list[str]]:
         parts = urlsplit(pattern)
         if not parts.hostname or not parts.path.strip("/"):
             raise ValueError("no shard is named")
-        ranges = re.findall(r"\{(\d+)\.\.(\d+)", pattern)
-        if math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges) > MOST_SHARDS:
+        if len(pattern) > LONGEST or re.search(r"\{[^}]*\{", pattern):
+            raise ValueError(f"it has more than {LONGEST:,} characters, or braces within braces")
+        ranges = re.findall(r"\{(-?\d+)\.\.(-?\d+)", pattern)
+        most = math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges)
+        urls = list(islice(braceexpand(pattern), MOST_SHARDS + 1)) if most <= MOST_SHARDS else []
+        if not urls or len(urls) > MOST_SHARDS:
             raise ValueError(f"it names more than {MOST_SHARDS:,} shards")
-        urls = list(braceexpand(pattern))
     except ValueError as error:  # urllib's messages and those of braceexpand
         raise UserError(f"DATA= is no address of shards ({error}); give one like {EXAMPLE}.") from error
     root = pattern[: pattern.rindex("/", 0, (pattern + "{").index("{"))]
