@@ -11,7 +11,6 @@ import math
 import re
 import tarfile
 from collections.abc import Sequence
-from itertools import islice
 from urllib.parse import urlsplit
 
 from labkit.data.cache import cache_dir
@@ -50,15 +49,21 @@ def shards_of(pattern: str) -> tuple[str, list[str]]:
             raise ValueError("no shard is named")
         if len(pattern) > LONGEST or re.search(r"\{[^}]*\{", pattern):
             raise ValueError(f"it has more than {LONGEST:,} characters, or braces within braces")
-        ranges = re.findall(r"\{(-?\d+)\.\.(-?\d+)", pattern)
-        most = math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges)
-        urls = list(islice(braceexpand(pattern), MOST_SHARDS + 1)) if most <= MOST_SHARDS else []
-        if not urls or len(urls) > MOST_SHARDS:
+        if math.prod(map(_choices, re.findall(r"\{([^}]*)\}", pattern))) > MOST_SHARDS:
             raise ValueError(f"it names more than {MOST_SHARDS:,} shards")
+        urls = list(braceexpand(pattern))
     except ValueError as error:  # urllib's messages and those of braceexpand
         raise UserError(f"DATA= is no address of shards ({error}); give one like {EXAMPLE}.") from error
     root = pattern[: pattern.rindex("/", 0, (pattern + "{").index("{"))]
     return root, [url.removeprefix(f"{root}/") for url in urls]
+
+
+def _choices(braces: str) -> int:
+    """Return how many texts the inside of braces stands for: a list, or a range of numbers or letters."""
+    if ends := re.match(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])", braces):
+        first, last = (ord(end) if end.isalpha() else int(end) for end in ends.groups())
+        return abs(last - first) + 1
+    return braces.count(",") + 1
 
 
 def open_remote(pattern: str, *, progress: Progress | None = None) -> StoredSet:
