@@ -11,6 +11,7 @@ import math
 import re
 import tarfile
 from collections.abc import Sequence
+from typing import Self
 from urllib.parse import urlsplit
 
 from labkit.data.cache import cache_dir
@@ -23,6 +24,8 @@ FORM = "shards"
 EXAMPLE = "https://host/folder/name-{000000..000007}.tar"
 MOST_SHARDS = 100_000
 LONGEST = 2_000  # characters of an address
+LONGEST_HEADER, LARGEST_MEMBER = 1 << 20, 1 << 30  # bytes; a header holds a long name or times
+LONGEST_LABEL, MOST_CLASSES = 20, 2**31  # characters of a .cls, and a bound for its number
 
 
 def is_remote(name_or_path: str) -> bool:
@@ -107,23 +110,44 @@ def _published(root: str, files: Sequence[tuple[str, int]]) -> Index | None:
     return index
 
 
+class _Member(tarfile.TarInfo):
+    """A member of a shard. tarfile reads the names and records before a member into memory, whatever their size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in b"LKxgX" and not 0 <= member.size <= LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header claims {member.size:,} bytes")
+        return member
+
+
 def _counted(root: str, files: Sequence[tuple[str, int]], progress: Progress | None) -> Index:
     """Read all shards, and return their index."""
     digest = hashlib.sha256()
     images, classes, read_bytes, all_bytes = 0, 0, 0, sum(size for _, size in files)
     for name, size in files:
         try:
-            with open_file(f"{root}/{name}", size) as stream, tarfile.open(fileobj=stream, mode="r|*") as shard:
+            with (
+                open_file(f"{root}/{name}", size) as stream,
+                tarfile.open(fileobj=stream, mode="r|*", tarinfo=_Member) as shard,
+            ):
                 for member in shard:
                     shard.members = []  # type: ignore[attr-defined]  # which would hold every member in memory
+                    # tarfile would read so many bytes also behind the end of the file, which takes for ever.
+                    if (claimed := shard.offset - member.offset_data) > LARGEST_MEMBER:
+                        raise ValueError(f"{member.name[:80]} claims {claimed:,} bytes")
                     ending = member.name.rpartition("/")[2].partition(".")[2].lower()
-                    digest.update(f"{member.name}\t{member.size}\n".encode())
+                    digest.update(f"{member.name}\t{member.size}\n".encode(errors="surrogateescape"))
+                    if not member.isfile():  # such as a link: readers skip it
+                        continue
                     images += ending == "jpg"
                     if ending == "cls" and (content := shard.extractfile(member)):
-                        label = content.read()
+                        label = content.read(LONGEST_LABEL)
+                        if not label.strip().isdigit() or int(label) >= MOST_CLASSES:
+                            raise ValueError(f"{member.name[:80]} holds {label!r}, and a class is a number from 0 on")
                         classes = max(classes, int(label) + 1)
                         digest.update(label)
-        except (tarfile.TarError, ValueError) as error:
+        except (tarfile.TarError, ValueError, RecursionError) as error:
             raise DataError(f"{root}/{name} is no whole shard ({error}); copy it to the server again.") from error
         read_bytes += size
         if progress:
