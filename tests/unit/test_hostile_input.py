@@ -335,6 +335,14 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "grid of images can't be decoded",
     ),
     "a stored set whose files climb out": (index, "'../../secret' is no file of the set"),
+    "a stored set whose folder is a command": (
+        lambda folder: index(folder, root="pipe:touch marker; ", files=[["0.tar", 3]]),
+        "'pipe:touch marker; ' is no absolute path",
+    ),
+    "a stored set whose address is a file": (
+        lambda folder: index(folder, url="file:///etc", files=[["passwd", 3]]),
+        "'file:///etc' is no address on a web server",
+    ),
     "a shard whose image claims 8 EB": (
         lambda _: shard(member("a.jpg", 2**63)),
         "https://host/a.tar is no whole shard (a.jpg claims 9,223,372,036,854,775,808 bytes); copy it to the server",
