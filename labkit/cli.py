@@ -269,13 +269,17 @@ def main() -> None:
         print(f"labkit: {why}", file=sys.stderr)
         sys.exit(2)
     except Exception as error:
+        # Python 3.11 raises another error from an interruption within the definition of a class.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            code = INTERRUPTED
         # Usage errors of Typer and Click have no common base class across versions, but all have this method.
-        if not hasattr(error, "format_message"):
+        elif hasattr(error, "format_message"):
+            message = str(error.format_message())
+            hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
+            print(f"labkit: {message}{hint}", file=sys.stderr)
+            sys.exit(2)
+        else:
             raise
-        message = str(error.format_message())
-        hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
-        print(f"labkit: {message}{hint}", file=sys.stderr)
-        sys.exit(2)
     if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
         print(
             "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",

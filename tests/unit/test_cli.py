@@ -205,6 +205,16 @@ def test_ctrl_c_while_labkit_is_imported_ends_it_without_a_traceback(start: tupl
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_an_interruption_within_the_definition_of_a_class_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise RuntimeError("Error calling __set_name__ on 'x' instance") from KeyboardInterrupt()
+
+    monkeypatch.setattr("labkit.data.inspect_folder", interrupted)
+    done = labkit("data", "check", "/")
+    assert done.returncode == 130
+    assert done.stderr.startswith("\nlabkit: interrupted. Finished measurements are kept")
+
+
 # Typer for a labkit that is interrupted during its imports.
 INTERRUPTS = """
 import os, signal, sys
