@@ -10,7 +10,7 @@ ifdef PYTHON
 # An interpreter that has the packages already (a GPU host without network): used as it is, nothing is installed.
 override PYTHON := $(value PYTHON)
 export LABKIT_PYTHON := $(PYTHON)
-INSTALLED :=
+INSTALLED := given-python
 else
 export LABKIT_PYTHON := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -29,7 +29,7 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
+.PHONY: help setup given-python setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
         test-fuzz test-faults licences hashes audit lint clean
 
 help:  ## list the targets
@@ -46,6 +46,12 @@ setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets d
 
 .venv/.installed: constraints.txt pyproject.toml labkit/bootstrap.py
 	@python3 -I labkit/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
+
+given-python:
+	@"$$LABKIT_PYTHON" -c "import importlib.util as u, sys; \
+	    sys.exit(sys.version_info < (3, 11) or u.find_spec('typer') is None)" 2>/dev/null || { echo "labkit: PYTHON= names no \
+	Python from 3.11 on that has labkit's packages; name one that does, or leave PYTHON= out, and make installs them." >&2; \
+	exit 2; }
 
 setup-tf: .venv-tf/.installed  ## TensorFlow in an environment of its own, .venv-tf (with CUDA on a GPU)
 

@@ -18,7 +18,10 @@ Importing labkit imports no framework: each name loads its module on first use.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # importing typing takes 10 ms, in which Ctrl-C prints a traceback: labkit.cli is not there yet
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 

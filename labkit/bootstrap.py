@@ -36,6 +36,13 @@ def main() -> int:
             "packages python3.12 and python3.12-venv), or name an interpreter that has the packages: "
             "make report PYTHON=/path/python3"
         )
+    index = os.environ.get("TORCH_INDEX", "")
+    is_index = index.startswith(("https://", "http://", "file://")) or os.path.isdir(index)  # noqa: PTH112
+    if index and not is_index:  # pip would take torch from PyPI instead
+        return _refuse(
+            f"TORCH_INDEX={index[:200]!r} is no address of a package index; give one such as "
+            "https://download.pytorch.org/whl/cu126, or leave it out for the build that fits this machine."
+        )
     folder = Path(sys.argv[1]).absolute()
     python = folder / "bin" / "python"
     if subprocess.call([str(python), "-c", "import pip"], stderr=subprocess.DEVNULL) if python.exists() else True:

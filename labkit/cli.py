@@ -10,6 +10,11 @@ import os
 import re
 import signal
 import sys
+
+INTERRUPTED = 130
+# Ctrl-C within an import would print a traceback, or be lost. It waits until all of this module is there.
+_BEFORE = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,7 +48,6 @@ On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of 
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
-INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -265,13 +269,17 @@ def main() -> None:
         print(f"labkit: {why}", file=sys.stderr)
         sys.exit(2)
     except Exception as error:
+        # Python 3.11 raises another error from an interruption within the definition of a class.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            code = INTERRUPTED
         # Usage errors of Typer and Click have no common base class across versions, but all have this method.
-        if not hasattr(error, "format_message"):
+        elif hasattr(error, "format_message"):
+            message = str(error.format_message())
+            hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
+            print(f"labkit: {message}{hint}", file=sys.stderr)
+            sys.exit(2)
+        else:
             raise
-        message = str(error.format_message())
-        hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
-        print(f"labkit: {message}{hint}", file=sys.stderr)
-        sys.exit(2)
     if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
         print(
             "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",
@@ -301,6 +309,11 @@ def _why_not_written(error: OSError) -> str | None:
 def _interrupt(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt
 
+
+try:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE)
+except KeyboardInterrupt:  # nothing has begun, so there is nothing to say
+    raise SystemExit(INTERRUPTED) from None
 
 if __name__ == "__main__":
     main()

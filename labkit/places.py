@@ -1,7 +1,11 @@
-"""Paths of the project, and the atomic replacement of a file, so that nobody reads half of it."""
+"""Paths of the project, temporary folders, and the atomic replacement of a file, so that nobody reads half of it."""
 
 import os
+import platform
+import shutil
+import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +44,23 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(within: str | None = None) -> Iterator[Path]:
+    """Yield a private folder that exists within this context. Remove those that killed processes have left beside it.
+
+    Its name tells the host and the process, because hosts and containers may share the place. It is short: a socket in
+    it has a path of at most about 100 characters.
+    """
+    import psutil
+
+    own, alive = f"labkit-{zlib.crc32(platform.node().encode()):08x}-", set(map(str, psutil.pids()))
+    for left in Path(within or tempfile.gettempdir()).glob(f"{own}*"):
+        if left.name.removeprefix(own).partition("-")[0] not in alive:
+            shutil.rmtree(left, ignore_errors=True)  # another user's folder stays
+    with tempfile.TemporaryDirectory(prefix=f"{own}{os.getpid()}-", dir=within, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -77,7 +77,8 @@ def stored_set(
 
 def holds_training_files(name_or_path: str) -> bool:
     """Return whether DATA= names a folder with `train/`, whose files a study can read as they stand."""
-    return bool(name_or_path) and name_or_path not in NAMES and (users_path(name_or_path) / "train").is_dir()
+    given = name_or_path not in ("", *NAMES)
+    return given and os.path.isdir(users_path(name_or_path) / "train")  # noqa: PTH112 - False for a name too long
 
 
 def stored_by_checksum(form: str, checksum: str) -> StoredSet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from labkit.errors import UserError
@@ -37,7 +36,7 @@ def mismatch(profile: Profile, host: Host) -> str | None:
 def _matching(profile: Profile, host: Host) -> list[Gpu]:
     if not profile.device.pattern:
         return []
-    return [gpu for gpu in _visible(host) if re.search(profile.device.pattern, gpu.name)]
+    return [gpu for gpu in _visible(host) if profile.device.fits(gpu.name)]
 
 
 def _visible(host: Host) -> list[Gpu]:

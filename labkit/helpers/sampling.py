@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import pandas as pd
 
 from labkit.errors import UserError
 from labkit.helpers.card import Card, number_text
 from labkit.helpers.devices import visible_gpus
+from labkit.places import temporary_folder
 from labkit.records.observed import Metrics, Telemetry
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording
@@ -144,8 +143,8 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
         here = f"visible here: {', '.join(map(str, present))}" if present else f"none is visible here: {why_none}"
         raise UserError(f"GPU {absent[0]} was asked for; {here}. Leave gpus out to sample every visible GPU.")
     sampled = Sampled(no_gpu=why_none if gpus is None else "")
-    with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
-        log = Path(folder) / "sampler.log"
+    with temporary_folder() as folder:
+        log = folder / "sampler.log"
         with TelemetryProcess(chosen, log=log, one_device=len(chosen) < 2) as process:
             process.ready()
             start_s = time.monotonic()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
-from pathlib import Path
 
 from labkit.claims.shown import evidence, recorded, verdicts
 from labkit.errors import UserError, unknown
 from labkit.hardware.host import this_host
-from labkit.places import as_typed, notebook_of
+from labkit.places import as_typed, notebook_of, temporary_folder
 from labkit.records import utc_now
 from labkit.registry import COMPARISON
 from labkit.report.claims_page import write_claims
@@ -61,8 +59,8 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
     folder = reports_folder() / "comparison"
     folder.mkdir(parents=True, exist_ok=True)
     print(f"Comparing {', '.join(names)}.", flush=True)
-    with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
-        output = Path(temporary) / "index.ipynb"
+    with temporary_folder() as temporary:
+        output = temporary / "index.ipynb"
         outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
         page, notebook = folder / "index.html", folder / f"{COMPARISON}.ipynb"
         for old in (page, notebook):  # a failure must not leave an old page behind

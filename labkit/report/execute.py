@@ -10,9 +10,7 @@ import json
 import logging
 import math
 import os
-import shutil
 import sys
-import tempfile
 import traceback
 import warnings
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from typing import Any
 
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.frameworks import path_of_workers
+from labkit.places import temporary_folder
 from labkit.results import REPORT_VARIABLE
 
 START_TIMEOUT_S = 120
@@ -63,37 +62,35 @@ def execute(
             raise unknown(f"parameter of {notebook.name}", name, valid)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
     # A Unix socket's path may have about 100 characters, and each run needs a folder of its own.
-    sockets = Path(tempfile.mkdtemp(prefix="lk-", dir="/tmp"))
-    _offer_kernel(sockets, log)
-    try:
-        papermill.execute_notebook(
-            str(notebook),
-            str(output),
-            parameters=parameters,
-            kernel_name=KERNEL,
-            cwd=str(notebook.parent),
-            progress_bar=False,
-            start_timeout=START_TIMEOUT_S,
-            execution_timeout=math.ceil(timeout_s),
-            coalesce_streams=True,
-            config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
-        )
-    except PapermillExecutionError as error:
-        kinds = (UserError.__name__, "DataError")
-        return Execution(f"{error.ename}: {error.evalue}"[:2000], user_mistake=error.ename in kinds)
-    except DeadKernelError:
-        return Execution("the notebook's kernel died; its last messages are in logs/")
-    except CellTimeoutError:
-        return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
-    except KeyboardInterrupt:
-        # The client's pending requests failed with the kernel, and asyncio would print them when it discards them.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        warnings.simplefilter("ignore", RuntimeWarning)  # of its coroutines that never ran
-        raise
-    except Exception as error:  # noqa: BLE001 - any error of papermill fails this study, not the report
-        return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
-    finally:
-        shutil.rmtree(sockets, ignore_errors=True)
+    with temporary_folder("/tmp") as sockets:  # noqa: S108 - private, and the short name is needed
+        _offer_kernel(sockets, log)
+        try:
+            papermill.execute_notebook(
+                str(notebook),
+                str(output),
+                parameters=parameters,
+                kernel_name=KERNEL,
+                cwd=str(notebook.parent),
+                progress_bar=False,
+                start_timeout=START_TIMEOUT_S,
+                execution_timeout=math.ceil(timeout_s),
+                coalesce_streams=True,
+                config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
+            )
+        except PapermillExecutionError as error:
+            kinds = (UserError.__name__, "DataError")
+            return Execution(f"{error.ename}: {error.evalue}"[:2000], user_mistake=error.ename in kinds)
+        except DeadKernelError:
+            return Execution("the notebook's kernel died; its last messages are in logs/")
+        except CellTimeoutError:
+            return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
+        except KeyboardInterrupt:
+            # The client's pending requests failed with the kernel, and asyncio would print them when it discards them.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            warnings.simplefilter("ignore", RuntimeWarning)  # of its coroutines that never ran
+            raise
+        except Exception as error:  # noqa: BLE001 - any error of papermill fails this study, not the report
+            return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
     skipped = _never_ran(output)
     return Execution(f"{skipped} code cells never ran" if skipped else None)
 

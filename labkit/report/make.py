@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -28,7 +27,7 @@ from labkit.errors import LabkitError, UserError, printable
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
-from labkit.places import as_typed, notebook_of, remove_leftovers, replacing, users_path
+from labkit.places import as_typed, notebook_of, remove_leftovers, replacing, temporary_folder, users_path
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.shared import read_together
@@ -354,8 +353,8 @@ def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | N
 
 
 def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
-    with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
-        output = Path(folder) / f"{study}.ipynb"
+    with temporary_folder() as folder:
+        output = folder / f"{study}.ipynb"
         log = report / "logs" / f"{study}-kernel.log"
         log.parent.mkdir(exist_ok=True)
         outcome = execute(notebook_of(study), output, parameters, timeout_s=60 * NOTEBOOK_S, log=log)

@@ -169,7 +169,7 @@ def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
     """Return the names of the host's GPUs that the profile measures; [] for a CPU's profile, even beside GPUs."""
     if profile.device.kind == "cpu":
         return []
-    return [gpu["name"] for gpu in host.get("gpus") or [] if re.search(profile.device.pattern, gpu["name"])]
+    return [gpu["name"] for gpu in host.get("gpus") or [] if profile.device.fits(gpu["name"])]
 
 
 def without_data(trial: Trial) -> Trial:

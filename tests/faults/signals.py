@@ -169,8 +169,8 @@ class Campaign:
 
     def _check_end(self, point: Point, sent: signal.Signals, output: str) -> None:
         """Check exit code and last words of a command that was interrupted."""
-        if output.startswith("Traceback") and " in main\n" not in output:
-            return  # Python was importing labkit, whose handlers did not exist yet
+        if output.startswith(("Traceback", "Fatal Python error: init_import_site")) and "cli.py" not in output:
+            return  # Python was starting, and had not read a line of labkit's
         if "Traceback" in output:
             point.problems.append(f"a traceback: {output[-600:]!r}")
         complete = "The report: " in output
@@ -212,6 +212,8 @@ class Campaign:
                 point.problems.append(f"{study} is {status}")
         for leftover in project.report.rglob(".*"):
             point.problems.append(f"left over: {leftover.relative_to(project.report)}")
+        for leftover in Path(project.environment.get("TMPDIR", project.folder)).glob("labkit-*"):
+            point.problems.append(f"left over: {leftover}")
 
 
 def campaign(project: Project, studies: tuple[str, ...]) -> Campaign:

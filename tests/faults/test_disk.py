@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from labkit.cli import main
-from labkit.places import LEFT_OVER_S, remove_leftovers
+from labkit.places import LEFT_OVER_S, remove_leftovers, temporary_folder
 from labkit.records.store import Store
 from labkit.run import runner
 from tests.faults.project import Project, report_of, whole_lines
@@ -140,3 +141,29 @@ def test_temporary_files_of_killed_processes_are_removed_and_others_are_not(tmp_
         os.utime(path, (time.time() - 2 * LEFT_OVER_S,) * 2)
     remove_leftovers(tmp_path)
     assert sorted(tmp_path.iterdir()) == [foreign, new]
+
+
+HOLD = """
+import sys
+from labkit.places import temporary_folder
+with temporary_folder(sys.argv[1]) as folder:
+    (folder / "content").touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one_and_others_are_not(tmp_path: Path) -> None:
+    foreign = tmp_path / "labkit-findings-1"
+    foreign.mkdir()
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as killed, subprocess.Popen(command, **pipes) as alive:  # type: ignore[call-overload]
+        left, used = (Path(process.stdout.readline().strip()) for process in (killed, alive))
+        killed.kill()
+        killed.wait()
+        assert left.exists() and used.exists()
+        with temporary_folder(str(tmp_path)) as own:
+            assert sorted(tmp_path.iterdir()) == sorted([foreign, used, own])
+        alive.stdin.close()
+    assert list(tmp_path.iterdir()) == [foreign]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -130,20 +133,96 @@ def test_the_baseline_may_come_from_the_environment_and_an_empty_one_is_ignored(
     assert given == ["", "h100", "h200"]
 
 
-def test_no_value_of_a_make_variable_is_executed() -> None:
-    value = "$(shell touch marker)$(touch marker)`touch marker`'; touch marker; '"
-    command = ["make", "-C", str(ROOT), "report", f"PYTHON={sys.executable}"]
-    for given, environment in (([f"HW={value}"], {}), ([], {"HW": value})):
+EXECUTED = "$(shell touch marker)$(touch marker)`touch marker`'; touch marker; '\"; touch marker; \""
+
+
+def make(folder: Path, target: str, **variables: str) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Run a target with variables from the command line, then from the environment. Nothing may make a marker."""
+    names = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", *MAKE_VARIABLES)  # set by the make that runs the tests
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    for given, added in (([f"{name}={value}" for name, value in variables.items()], {}), ([], variables)):
         done = subprocess.run(
-            [*command, *given], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+            ["make", "-C", str(folder), target, *given],
+            capture_output=True,
+            text=True,
+            env={**environment, **added},
+            timeout=120,
         )
+        assert not (folder / "marker").exists() and "Traceback" not in done.stdout + done.stderr
         assert done.returncode == 2
-        assert "unknown HW" in done.stderr and "Traceback" not in done.stderr
-        assert not (ROOT / "marker").exists()
+        yield done
+
+
+def test_no_value_of_a_make_variable_is_executed() -> None:
+    values = dict.fromkeys((*MAKE_VARIABLES, "TIME", "TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON"), EXECUTED)
+    for done in make(ROOT, "plan", **values, PYTHON=sys.executable):
+        assert "unknown scale" in done.stderr
+    for done in make(ROOT, "data-check", DATA=EXECUTED, PYTHON=sys.executable):
+        assert "touch marker" in done.stderr.partition("labkit: ")[2].partition("make: ")[0]
+
+
+@pytest.mark.parametrize("python", [EXECUTED, "/no/python", "/etc", "--help", "a b", "~nobody-here/python", "*"])
+def test_a_python_that_cannot_run_labkit_is_refused_in_one_sentence(python: str) -> None:
+    for done in make(ROOT, "plan", PYTHON=python):
+        said, of_make = done.stderr.splitlines()
+        assert said.startswith("labkit: PYTHON= names no Python from 3.11 on that has labkit's packages; name one")
+        assert of_make.startswith("make: ***")
+
+
+@pytest.mark.parametrize("index", [EXECUTED, "cu126", "--pre", "ftp://host/x", "/no/folder"])
+def test_a_torch_index_that_is_no_address_is_refused_in_one_sentence(index: str, tmp_path: Path) -> None:
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", "labkit/bootstrap.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for done in make(tmp_path, "setup", TORCH_INDEX=index):
+        said, of_make = done.stderr.splitlines()
+        assert said.startswith(f"labkit: TORCH_INDEX={index!r} is no address of a package index; give one such as http")
+        assert of_make.startswith("make: ***")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".installed").touch()
+    for other in (EXECUTED, ""):
+        (tmp_path / ".venv" / ".torch-index").write_text(other + "x")
+        for done in make(tmp_path, "setup", TORCH_INDEX=index):
+            assert "TORCH_INDEX differs from the one .venv was made with: remove the folder .venv" in done.stderr
 
 
 def test_the_exit_code_of_the_process_is_2() -> None:
     assert_refused(labkit_process("report", "--hw", "nope"), "unknown HW 'nope'")
+
+
+@pytest.mark.parametrize("start", [("-m", "labkit.cli"), ("-c", "from labkit.cli import main; main()")])
+def test_ctrl_c_while_labkit_is_imported_ends_it_without_a_traceback(start: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(INTERRUPTS)
+    done = subprocess.run(
+        [sys.executable, *start],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interruption_within_the_definition_of_a_class_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise RuntimeError("Error calling __set_name__ on 'x' instance") from KeyboardInterrupt()
+
+    monkeypatch.setattr("labkit.data.inspect_folder", interrupted)
+    done = labkit("data", "check", "/")
+    assert done.returncode == 130
+    assert done.stderr.startswith("\nlabkit: interrupted. Finished measurements are kept")
+
+
+# Typer for a labkit that is interrupted during its imports.
+INTERRUPTS = """
+import os, signal, sys
+os.kill(os.getpid(), signal.SIGINT)
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["typer"]
+import typer
+"""
 
 
 def test_make_variables_arrive_through_the_environment_and_empty_ones_are_ignored() -> None:

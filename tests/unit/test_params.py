@@ -93,7 +93,7 @@ GPUS = {name: profile for name, profile in ALL.items() if profile.device.kind ==
 
 
 def matching(device_name: str, count: int) -> list[str]:
-    return [n for n, p in GPUS.items() if p.device.count == count and re.search(p.device.pattern, device_name)]
+    return [n for n, p in GPUS.items() if p.device.count == count and p.device.fits(device_name)]
 
 
 def cores_per_multiprocessor(profile: Profile) -> int:

@@ -127,7 +127,21 @@ def test_a_value_of_the_wrong_kind_is_named_by_its_key(params, text, key):
 
 
 def test_a_pattern_that_is_not_a_regular_expression_is_refused(params):
-    assert "device.pattern: not a regular expression" in refusal(params(mine=GOOD.replace("'^A GPU$'", "'A (GPU'")))
+    said = "device.pattern: not a regular expression that labkit takes: {}; write one such as '^(NVIDIA )?H200$'"
+    for pattern, reason in {
+        "A (GPU": "unclosed group",
+        "A (?=GPU)": "look-around, including look-ahead and look-behind, is not supported",
+        "a{1000}{1000}{1000}": "Compiled regex exceeds size limit of 10485760 bytes",
+    }.items():
+        assert said.format(reason) in refusal(params(mine=GOOD.replace("^A GPU$", pattern)))
+
+
+def test_no_pattern_hangs(params):
+    """Python's own engine would take 2^90 steps for some of these names."""
+    for pattern in ("(a+)+$", "(a|a)*b", "(a{0,999}){0,5}$"):
+        device = load_profile("mine", params(mine=GOOD.replace("^A GPU$", pattern))).device
+        device.fits("a" * 95 + "!")
+        assert not device.fits("a" * 100_000), "no driver gives such a name"
 
 
 # --- the file

@@ -359,6 +359,11 @@ def test_an_address_with_a_secret_is_refused_without_repeating_it(address: str) 
         ("https://host/a-{0..3.tar", "Unbalanced braces"),
         ("https://host/{0..999}-{0..999}.tar", "it names more than 100,000 shards"),
         ("https://[host/a.tar", "Invalid IPv6 URL"),
+        ("https://host/" + "{a,b}" * 17, "it names more than 100,000 shards"),
+        ("https://host/{a..z}{a..z}{a..z}{a..z}", "it names more than 100,000 shards"),
+        ("https://host/{-999999999..0}.tar", "it names more than 100,000 shards"),
+        ("https://host/{{0..9},x}.tar", "it has more than 2,000 characters, or braces within braces"),
+        ("https://host/" + "a" * 2_000, "it has more than 2,000 characters, or braces within braces"),
     ],
 )
 def test_a_pattern_that_names_no_shards_has_one_reason(pattern: str, said: str) -> None:

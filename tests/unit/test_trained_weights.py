@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import pickle
+import shutil
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +36,7 @@ torch = pytest.importorskip("torch")
 from labkit.engines.normalised import fold_back, has_batch_norm, normalise  # noqa: E402
 from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402 - they need torch
 from labkit.engines.scoring import score  # noqa: E402
+from labkit.engines.torchvision_files import read_state  # noqa: E402
 from labkit.models import build  # noqa: E402
 from labkit.workloads import _weights  # noqa: E402
 
@@ -148,10 +157,46 @@ def test_a_damaged_file_of_weights_is_refused(here: Path, tmp_path: Path) -> Non
         read_weights(tmp_path / "other.pt")
 
 
-def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
-    torch.save({"state": Path("/")}, tmp_path / "code.pt")
-    with pytest.raises(LabkitError, match="something else than weights"):
-        read_weights(tmp_path / "code.pt")
+class Runs:
+    """An object whose pickle runs a command as it is loaded."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self._marker}",)
+
+
+def in_a_tar(content: object, path: Path) -> None:
+    """Write the oldest form of torch's files."""
+    with tarfile.open(path, "w") as archive:
+        for name in ("storages", "tensors", "pickle"):
+            member, data = tarfile.TarInfo(name), pickle.dumps(content)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+WRITES: dict[str, Callable[[object, Path], None]] = {
+    "zip": torch.save,
+    "before torch 1.6": lambda content, path: torch.save(content, path, _use_new_zipfile_serialization=False),
+    "tar": in_a_tar,
+    "pickle": lambda content, path: path.write_bytes(pickle.dumps(content)) and None,
+}
+
+
+@pytest.mark.parametrize("form", WRITES)
+def test_a_file_that_would_run_code_is_refused_and_runs_none(form: str, tmp_path: Path) -> None:
+    marker, path = tmp_path / "marker", tmp_path / "weights"
+    WRITES[form]({"format": 1, "sha256": "", "facts": {}, "state": {"fc.bias": Runs(marker)}}, path)
+    named = tmp_path / f"resnet18-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}.pth"
+    shutil.copy(path, named)
+    for read in (read_weights, lambda path: read_state(path, "resnet18", classes=1000)):
+        with pytest.raises(LabkitError, match=r"nothing of it was executed\.$|legacy \.tar format"):
+            read(named)
+    assert not marker.exists()
+    with suppress(Exception):  # torch alone runs the command: the test can fail
+        torch.load(path, weights_only=False)
+    assert marker.exists()
 
 
 def test_the_folder_of_weights_is_checked_before_anything_runs(here: Path, tmp_path: Path) -> None:

@@ -116,6 +116,11 @@ def read_index(folder: Path, form: str) -> Index:
         names = [*(name for name, _ in index.files), *(sample.path for sample in index.samples), *index.changed_ns]
         if wrong := next((name for name in names if not _is_below(name)), None):
             raise ValueError(f"{wrong[:80]!r} is no file of the set")
+        # WebDataset runs what follows `pipe:` in a relative path.
+        if index.root and not Path(index.root).is_absolute():
+            raise ValueError(f"{index.root[:80]!r} is no absolute path")
+        if index.url and not index.url.lower().startswith(("http://", "https://")):
+            raise ValueError(f"{index.url[:80]!r} is no address on a web server")
     except FileNotFoundError as error:
         whole = [name for name in FORMS if (folder / name / INDEX).is_file()]
         raise UserError(

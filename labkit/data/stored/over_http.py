@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from labkit.errors import DataError
 
+LARGEST_BYTES = 1 << 26  # of an index: more than 100,000 shards need
 ANSWER_S = 10.0  # without a byte in this time, a server has failed
 
 _BUFFER_BYTES = 2**18
@@ -61,10 +62,13 @@ def _size_bytes(url: str) -> int:
 
 
 def read_if_there(url: str) -> bytes | None:
-    """Return a file's contents; None if the server does not give it. Raise ServerError if the server fails."""
+    """Return a file's contents, cut off after LARGEST_BYTES; None if the server does not give it.
+
+    Raise ServerError if the server fails.
+    """
     try:
         with _ask(url) as response:
-            return response.read()
+            return response.read(LARGEST_BYTES)
     except ServerError as error:
         if isinstance(error.__cause__, urllib.error.HTTPError) and error.__cause__.code < 500:
             return None

@@ -11,6 +11,7 @@ import math
 import re
 import tarfile
 from collections.abc import Sequence
+from typing import Self
 from urllib.parse import urlsplit
 
 from labkit.data.cache import cache_dir
@@ -22,6 +23,9 @@ from labkit.errors import DataError, UserError
 FORM = "shards"
 EXAMPLE = "https://host/folder/name-{000000..000007}.tar"
 MOST_SHARDS = 100_000
+LONGEST = 2_000  # characters of an address
+LONGEST_HEADER, LARGEST_MEMBER = 1 << 20, 1 << 30  # bytes; a header holds a long name or times
+LONGEST_LABEL, MOST_CLASSES = 20, 2**31  # characters of a .cls, and a bound for its number
 
 
 def is_remote(name_or_path: str) -> bool:
@@ -46,14 +50,23 @@ def shards_of(pattern: str) -> tuple[str, list[str]]:
         parts = urlsplit(pattern)
         if not parts.hostname or not parts.path.strip("/"):
             raise ValueError("no shard is named")
-        ranges = re.findall(r"\{(\d+)\.\.(\d+)", pattern)
-        if math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges) > MOST_SHARDS:
+        if len(pattern) > LONGEST or re.search(r"\{[^}]*\{", pattern):
+            raise ValueError(f"it has more than {LONGEST:,} characters, or braces within braces")
+        if math.prod(map(_choices, re.findall(r"\{([^}]*)\}", pattern))) > MOST_SHARDS:
             raise ValueError(f"it names more than {MOST_SHARDS:,} shards")
         urls = list(braceexpand(pattern))
     except ValueError as error:  # urllib's messages and those of braceexpand
         raise UserError(f"DATA= is no address of shards ({error}); give one like {EXAMPLE}.") from error
     root = pattern[: pattern.rindex("/", 0, (pattern + "{").index("{"))]
     return root, [url.removeprefix(f"{root}/") for url in urls]
+
+
+def _choices(braces: str) -> int:
+    """Return how many texts the inside of braces stands for: a list, or a range of numbers or letters."""
+    if ends := re.match(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])", braces):
+        first, last = (ord(end) if end.isalpha() else int(end) for end in ends.groups())
+        return abs(last - first) + 1
+    return braces.count(",") + 1
 
 
 def open_remote(pattern: str, *, progress: Progress | None = None) -> StoredSet:
@@ -97,23 +110,44 @@ def _published(root: str, files: Sequence[tuple[str, int]]) -> Index | None:
     return index
 
 
+class _Member(tarfile.TarInfo):
+    """A member of a shard. tarfile reads the names and records before a member into memory, whatever their size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in b"LKxgX" and not 0 <= member.size <= LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header claims {member.size:,} bytes")
+        return member
+
+
 def _counted(root: str, files: Sequence[tuple[str, int]], progress: Progress | None) -> Index:
     """Read all shards, and return their index."""
     digest = hashlib.sha256()
     images, classes, read_bytes, all_bytes = 0, 0, 0, sum(size for _, size in files)
     for name, size in files:
         try:
-            with open_file(f"{root}/{name}", size) as stream, tarfile.open(fileobj=stream, mode="r|*") as shard:
+            with (
+                open_file(f"{root}/{name}", size) as stream,
+                tarfile.open(fileobj=stream, mode="r|*", tarinfo=_Member) as shard,
+            ):
                 for member in shard:
                     shard.members = []  # type: ignore[attr-defined]  # which would hold every member in memory
+                    # tarfile would read so many bytes also behind the end of the file, which takes for ever.
+                    if (claimed := shard.offset - member.offset_data) > LARGEST_MEMBER:
+                        raise ValueError(f"{member.name[:80]} claims {claimed:,} bytes")
                     ending = member.name.rpartition("/")[2].partition(".")[2].lower()
-                    digest.update(f"{member.name}\t{member.size}\n".encode())
+                    digest.update(f"{member.name}\t{member.size}\n".encode(errors="surrogateescape"))
+                    if not member.isfile():  # such as a link: readers skip it
+                        continue
                     images += ending == "jpg"
                     if ending == "cls" and (content := shard.extractfile(member)):
-                        label = content.read()
+                        label = content.read(LONGEST_LABEL)
+                        if not label.strip().isdigit() or int(label) >= MOST_CLASSES:
+                            raise ValueError(f"{member.name[:80]} holds {label!r}, and a class is a number from 0 on")
                         classes = max(classes, int(label) + 1)
                         digest.update(label)
-        except (tarfile.TarError, ValueError) as error:
+        except (tarfile.TarError, ValueError, RecursionError) as error:
             raise DataError(f"{root}/{name} is no whole shard ({error}); copy it to the server again.") from error
         read_bytes += size
         if progress:

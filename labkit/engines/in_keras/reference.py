@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +25,7 @@ from labkit.engines.in_keras.training import Pixels
 from labkit.errors import GateError
 from labkit.hardware.frameworks import RUNNER_PYTHON, path_of_workers
 from labkit.models.in_keras.carried import Array
+from labkit.places import temporary_folder
 from labkit.trial import Trial
 
 _known: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -53,8 +53,8 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
     if identity not in _known:
         images, labels = batch
         specification = {**network, "pixels": pixels._asdict()}
-        with tempfile.TemporaryDirectory(prefix="labkit-reference-") as folder:
-            path = Path(folder) / "arrays.npz"
+        with temporary_folder() as folder:
+            path = folder / "arrays.npz"
             arrays: dict[str, Any] = {f"weight {name}": value for name, value in weights.items()}
             np.savez(path, images=images, labels=labels, **arrays)
             _known[identity] = _in_a_process(path, specification)

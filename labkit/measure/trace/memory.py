@@ -9,14 +9,13 @@ from the CUDA allocator's counters; on a CPU, from the profiler's allocation eve
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.measure.clocks import Clock, Step
+from labkit.places import temporary_folder
 from labkit.records.traced import Memory
 
 _STEP = "labkit step of memory"
@@ -227,8 +226,8 @@ def _on_cpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
             step()
 
     tracer = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True)
-    with tempfile.TemporaryDirectory(prefix="labkit-memory-") as folder:
-        file = Path(folder) / "steps.json"
+    with temporary_folder() as folder:
+        file = folder / "steps.json"
         with tracer:
             for _ in range(2):
                 clock.time_block(marked, 1)

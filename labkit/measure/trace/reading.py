@@ -23,6 +23,7 @@ from labkit.measure.trace.events import KINDS, Columns, Events, UntracedError
 
 CHUNK_BYTES = 1 << 20
 LONGEST_ROW = 1 << 24  # characters; longer text is no row
+MOST_BYTES, MOST_TIMES = 1 << 26, 100  # of a packed file's text: traces unpack to about 15 times their size
 GZIP = b"\x1f\x8b"
 _ROWS = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -86,6 +87,7 @@ class _Rows:
 
     def _texts(self, file: BinaryIO) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        left = max(MOST_BYTES, MOST_TIMES * self._path.stat().st_size)
         while True:
             try:
                 read = file.read(CHUNK_BYTES)
@@ -93,6 +95,11 @@ class _Rows:
                 return
             if not read:
                 return
+            left -= len(read)
+            if left < 0:
+                raise UntracedError(
+                    f"{self._path.name} unpacks to over {MOST_TIMES} times its size, so it is no trace; {TAKE_ONE}."
+                )
             yield decoder.decode(read)
 
     def _begin(self, texts: Iterator[str]) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import gzip
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 from labkit.measure.clocks import Clock, Step
 from labkit.measure.trace.events import STEP, UntracedError
+from labkit.places import temporary_folder
 
 WARM_UP_STEPS = 1  # not recorded after the profiler's start: its first events cost milliseconds
 TRACE_LIMIT_S = 30.0  # of a trace whose trial names no limit
@@ -71,8 +71,8 @@ def take_trace(
     """
     _check_activities(on_gpu=on_gpu)
     taken = Taken(asked_for)
-    with tempfile.TemporaryDirectory(prefix="labkit-trace-") as folder, _quiet_collector():
-        file = Path(folder) / "piece.json"
+    with temporary_folder() as folder, _quiet_collector():
+        file = folder / "piece.json"
         while taken.steps < asked_for:
             left_s = limit_s - taken.elapsed_s
             steps = _steps_of_piece(taken, left_s, step_s)

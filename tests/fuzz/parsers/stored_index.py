@@ -13,4 +13,8 @@ def run(data: bytes) -> None:
         folder = written(f"set/{form}/index.json", data).parent.parent
         with documented():
             opened = open_stored(folder, form)
-            assert opened.images >= 1 and all(path.is_relative_to(opened.folder) for path in opened.files)
+            assert (
+                opened.folder.is_absolute()
+                and opened.images >= 1
+                and all(path.is_relative_to(opened.folder) for path in opened.files)
+            )

@@ -135,4 +135,5 @@ VALUES = (
     ),
     *(b"9" * 5000, b"\xc2\xb2", b"$(touch marker)", b"`touch marker`", b"'; touch marker; '", b"\x1b[2J", b"<script>"),
     *(b"\xe2\x80\xaex", b"x\ry", b"a/" * 2000, b"%s%n", b"{0}", b",", b" ", b"--help", b"/dev/stdin", b"a" * 100000),
+    *(b"https://h/{a,b}{0..9}.tar", b"http://h/" + b"{a,b}" * 40, b"http://h/{-9999999999..0}", b"http://h/{{a,b},c}"),
 )
