@@ -17,6 +17,11 @@ from tests.once import once
 from tests.processes import nothing_left_running
 
 SLOW = "LABKIT_SLOW"
+# These files take longest. The last of them would run alone if they came late.
+LONG = (
+    *("notebooks/test_report.py", "unit/test_ranks.py", "browser/test_site.py", "unit/test_keras_training.py"),
+    *("unit/test_keras_models.py", "browser/test_hostile_site.py", "unit/test_exchanged_bytes.py"),
+)
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
 if "PYTEST_XDIST_WORKER" in os.environ:  # else each pytest process keeps a pool of compiler processes
@@ -59,7 +64,14 @@ def _not_asked_for() -> str | None:
     return None if os.environ.get(SLOW) == "1" else f"takes minutes, and {SLOW}=1 asks for it"
 
 
+def _place(item: pytest.Item) -> int:
+    """Return the place of a test's file in LONG; all other files come after them."""
+    file = item.nodeid.partition("::")[0].removeprefix("tests/")
+    return LONG.index(file) if file in LONG else len(LONG)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_place)
     for marker, why_not in (("gpu", _no_gpu), ("slow", _not_asked_for)):
         wanting = [item for item in items if item.get_closest_marker(marker)]
         if wanting and (reason := why_not()):

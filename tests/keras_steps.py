@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import keras
@@ -24,7 +24,9 @@ from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.engines.training import plain_sgd
 from labkit.errors import GateError
 from labkit.models import build
+from labkit.models.in_keras import resnet50
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
+from labkit.torchvision_import import import_torchvision
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 from tests.keras_beside_torch import settle
@@ -159,7 +161,17 @@ def dropout() -> dict[str, Any]:
     return {"gate": workload.facts["gate"], "first": workload.facts["first_loss"], "rates": rates}
 
 
+def shorten_resnet50() -> None:
+    """Leave one block in each stage of both networks: all kinds of layers, and a third of the layers to trace."""
+    resnet50.STAGES = tuple((width, 1) for width, _ in resnet50.STAGES)
+    torchvision = import_torchvision()
+    resnet = torchvision.models.resnet
+    short = partial(resnet.ResNet, resnet.Bottleneck, [1] * len(resnet50.STAGES))
+    torchvision.models.resnet50 = lambda weights, **options: short(**options)
+
+
 if __name__ == "__main__":
+    shorten_resnet50()
     reference._in_a_process = reference._compute  # PyTorch is loaded in this process
     jobs = {"gate": gate, "dropout": dropout}
     print(json.dumps({job: jobs[job]() if job in jobs else steps(job) for job in sys.argv[1:]}))
