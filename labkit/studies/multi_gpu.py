@@ -153,6 +153,27 @@ def exchanging(frame: pd.DataFrame) -> pd.DataFrame:
     return ways(timed[(timed["devices"] > 1) & (timed["devices"] == timed["devices"].max())])
 
 
+def needed(timed: pd.DataFrame, must: pd.DataFrame) -> pd.DataFrame:
+    """Return the bytes/s that each GPU must send for its exchange to take no longer than a step of one GPU, as `value`.
+
+    `timed` is from `scaled`. `must` holds the bytes that a GPU must send per step, by `record`. A link that carries
+    fewer bytes/s slows the step, even if the whole exchange runs beside the computation.
+    """
+    alone = timed[timed["devices"] == 1].groupby(_SETTING)["step_s"].mean().rename("alone_s").reset_index()
+    sent = timed[(timed["devices"] > 1) & (timed["scaling"] == "weak")].merge(alone, on=_SETTING)
+    sent = sent[sent["devices"] == sent["devices"].max()].merge(must[["record", "value"]], on="record")
+    by_setting = sent.assign(value=sent["value"] / sent["alone_s"]).groupby(_SETTING, sort=False)
+    return by_setting["value"].mean().reset_index()
+
+
+def carried(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rate at which each GPU sends the largest all-reduce, as `value`, with the way as `label`."""
+    reduced = messages(frame[(frame["workload"] == "all_reduce") & (frame["status"] == "ok")])
+    largest = reduced[reduced["size"] == reduced["size"].max()]
+    rates = largest.groupby("way", sort=False)["bytes_per_s"].mean()
+    return rates.rename_axis("label").rename("value").reset_index()
+
+
 def ways(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a column `way`, the connection between the devices; processes on a CPU use sockets."""
     names = [

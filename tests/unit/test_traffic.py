@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from labkit.records.traced import Piece, Total, Trace, Traced, Untraced
 from labkit.results import from_telemetry
 from labkit.results import from_traffic as traffic
 from labkit.results.metrics import metric_of
+from labkit.results.table import Results
 from labkit.sensors import rate_name
-from labkit.trial import Trial
+from labkit.studies import multi_gpu
+from labkit.trial import NO_DATA, Trial
 from tests.unit.made_records import blocks, of_records, run
 
 FOUR = Trial(model="resnet50", devices=4)
@@ -202,3 +205,18 @@ def test_a_missing_share_of_hidden_exchange_has_a_reason(trace: Trace | None, re
     results = of_records("multi_gpu", [record])
     assert metric_of(results, record, "hidden_exchange_share") is None
     assert from_telemetry.why_not(results, "hidden_exchange_share", "cuda") == reason
+
+
+def test_a_link_must_carry_a_steps_bytes_in_the_time_of_a_step_on_one_gpu() -> None:
+    one = Trial(model="resnet50", batch=64)
+    two = replace(one, devices=2)
+    records = [
+        blocks("multi_gpu", one, 1, 640.0),  # 64 images take 0.1 s
+        blocks("multi_gpu", two, 1, 1000.0, devices_used=2, facts={"exchanged_bytes_per_step": 50 * MB}),
+        blocks("multi_gpu", Trial(workload="all_reduce", data=NO_DATA, devices=2, size=2**28), 1, 5e9, devices_used=2),
+    ]
+    results = Results([of_records("multi_gpu", records)])
+    frame = results.frame()
+    must = results.facts("exchanged_bytes_per_step")
+    assert multi_gpu.needed(multi_gpu.scaled(frame), must)["value"].tolist() == pytest.approx([500 * MB])
+    assert multi_gpu.carried(frame)["label"].tolist() == ["direct"]
