@@ -26,6 +26,8 @@ RENDERS = {
 }
 UNRECORDED = "k40m"
 SAID = "said.json"
+# What the make that runs the tests sets for a make that they start.
+MADE_BY_MAKE = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL")
 
 
 def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:

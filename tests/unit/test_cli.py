@@ -16,6 +16,7 @@ import pytest
 
 from labkit.cli import main
 from labkit.places import ROOT
+from tests.commands import MADE_BY_MAKE
 from tests.unit.test_site import passes_of, put
 
 MAKE_VARIABLES = (
@@ -138,8 +139,8 @@ EXECUTED = "$(shell touch marker)$(touch marker)`touch marker`'; touch marker; '
 
 def make(folder: Path, target: str, **variables: str) -> Iterator[subprocess.CompletedProcess[str]]:
     """Run a target with variables from the command line, then from the environment. Nothing may make a marker."""
-    names = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", *MAKE_VARIABLES)  # set by the make that runs the tests
-    environment = {name: value for name, value in os.environ.items() if name not in names}
+    left_out = (*MADE_BY_MAKE, *MAKE_VARIABLES)
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     for given, added in (([f"{name}={value}" for name, value in variables.items()], {}), ([], variables)):
         done = subprocess.run(
             ["make", "-C", str(folder), target, *given],
