@@ -168,9 +168,7 @@ class Trial:
     host_setting: str = "default"  # of the process around an eager loop
     form: str = "embedded"
     reader: str = "own"
-    workers: int = (
-        0  # processes or threads that read and decode for one reader; 0 is explained in `labkit.data.readers`
-    )
+    workers: int = 0  # processes or threads that read and decode for a reader; `labkit.data.readers` explains 0
     cache: str = "warm"
     readers: int = 1  # each reads the whole data set, and delivers a batch per step
     reader_order: str = "own"

@@ -146,7 +146,7 @@ class Test(_Part):
 
 _SIZES = (
     *(field.name for field in fields(Trial) if isinstance(field.default, (int, float)) and field.default is not False),
-    *("generation", "traced_iterations"),
+    "generation",
 )
 _NEEDED: dict[str, tuple[str, ...]] = {
     "level": (),

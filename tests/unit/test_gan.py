@@ -496,3 +496,9 @@ def test_a_wgans_recipes_are_named_by_their_engines_and_updated_by_their_papers_
         assert {trial.constraint for trial in trials.values()} == {constraint}
     assert Trial(**adversarial("cuda")["graph"]).learning_rate == 5e-5
     assert Trial(**adversarial("cpu", "gradient_penalty")["eager"]).optimizer == "adam"
+
+
+def test_a_movement_that_eager_iterations_lack_is_refused() -> None:
+    gate.compare(trace(movement=0.0), trace(movement=0.0), "fp32")
+    with pytest.raises(GateError, match="weights' movement"):
+        gate.compare(trace(movement=0.0), trace(), "fp32")

@@ -103,8 +103,10 @@ def compare(plain: Trace, captured: Trace, precision: str) -> dict[str, Any]:
 
 
 def _apart(plain: torch.Tensor, captured: torch.Tensor) -> float:
-    """Return the norm of the difference over the eager norm; 0 for no difference, NaN for different shapes."""
+    """Return the norm of the difference over the eager norm: 0 if equal, infinite over 0, NaN for different shapes."""
     if plain.shape != captured.shape:
         return math.nan
-    difference = float((captured - plain).norm())
-    return difference / float(plain.norm()) if difference else 0.0
+    difference, norm = float((captured - plain).norm()), float(plain.norm())
+    if not difference:
+        return 0.0
+    return difference / norm if norm else math.inf

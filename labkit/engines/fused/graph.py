@@ -216,4 +216,4 @@ class _Reader:
 
 
 def _unknown(node: fx.Node) -> Unsupported:
-    return Unsupported(f"INT8 layers have no {node.target}")
+    return Unsupported(f"the fused kernels have no {node.target}")
