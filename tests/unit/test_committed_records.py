@@ -38,6 +38,8 @@ CUT_OFF = {
     ("h200", "01_training", "cccc70150c62"): 18,
     ("h200", "01_training", "487bb03cdb29"): 32,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
+    ("cpu", "02_batch_size", "8215aab88c5a"): 17,
+    ("cpu", "09_profile", "8215aab88c5a"): 42,
 }
 # The files of these records were a commit's, on a machine whose git stood at an earlier commit.
 COMMITTED_LATER = {"d02e1d0d05ee+": "c4f0ec7c6c36"}
