@@ -281,7 +281,7 @@ class _Run:
 
     def _require_gpus(self) -> None:
         """Raise LabkitError if the driver lost a GPU: every further trial would fail, each after a start of seconds."""
-        if lost := lost_gpus(self.host):
+        if self.profile.device.kind == "cuda" and (lost := lost_gpus(self.host)):
             raise LabkitError(
                 f"the driver no longer lists {len(lost)} of {len(self.host.gpus)} GPUs ({lost[0]}). Finished "
                 f"measurements are kept. Make `nvidia-smi` list the GPU again, often by a restart of the machine; the "

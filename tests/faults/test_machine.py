@@ -16,11 +16,12 @@ import pytest
 
 from labkit.errors import LabkitError
 from labkit.hardware.host import this_host
+from labkit.hardware.profile import Device
 from labkit.records import Record
 from labkit.records.store import Store
 from tests.fake_nvml import pynvml as fake
 from tests.faults.project import Project, report_of
-from tests.faulty.campaign import HOST, between_sound_ones, records, run, sound, trial
+from tests.faulty.campaign import HOST, between_sound_ones, records, run, sound, tiny_profile, trial
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 400 * 2**20  # room for a process without a framework, not for the faulty trial
@@ -90,6 +91,9 @@ def test_a_lost_gpu_stops_a_report_after_one_failed_trial(report: Path, monkeypa
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"]}))
     host = this_host()
+    on_gpu = Device(kind="cuda", pattern="H200", count=1)
+    profile = tiny_profile().model_copy(update={"device": on_gpu})
+    monkeypatch.setattr("tests.faulty.campaign.tiny_profile", lambda **_: profile)
     trials = between_sound_ones("kill", "raises")
     lost = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LOST"}
     with monkeypatch.context() as later:

@@ -143,7 +143,9 @@ def breaks_gpu() -> None:
 
 
 def hides_gpu() -> None:
-    """Put empty files in the place of the GPUs' device files, for this mount namespace, and kill this process."""
+    """Put /dev/null in the place of the GPUs' device files, in a mount namespace of its own, and kill this process."""
+    if Path("/proc/self/ns/mnt").readlink() == Path("/proc/1/ns/mnt").readlink():
+        raise RuntimeError("this would hide the GPUs from the whole machine: run it below unshare --mount")
     for path in Path("/dev").glob("nvidia[0-9]*"):
         subprocess.run(["mount", "--bind", "/dev/null", str(path)], check=True)
     kill()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from labkit.records import Record
+from labkit.records import Blocks, Record
 from labkit.records.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records.traced import Piece, Total, Trace, Traced, Untraced
 from labkit.results import from_telemetry
@@ -210,13 +210,17 @@ def test_a_missing_share_of_hidden_exchange_has_a_reason(trace: Trace | None, re
 def test_a_link_must_carry_a_steps_bytes_in_the_time_of_a_step_on_one_gpu() -> None:
     one = Trial(model="resnet50", batch=64)
     two = replace(one, devices=2)
+    all_reduce = Trial(workload="all_reduce", data=NO_DATA, devices=2, size=2**28)
+    reduced = blocks("multi_gpu", all_reduce, 1, 20 * all_reduce.batch_of_step, devices_used=2)  # 20 steps per second
+    assert isinstance(reduced.result, Blocks)
     records = [
         blocks("multi_gpu", one, 1, 640.0),  # 64 images take 0.1 s
         blocks("multi_gpu", two, 1, 1000.0, devices_used=2, facts={"exchanged_bytes_per_step": 50 * MB}),
-        blocks("multi_gpu", Trial(workload="all_reduce", data=NO_DATA, devices=2, size=2**28), 1, 5e9, devices_used=2),
+        reduced.model_copy(update={"result": reduced.result.model_copy(update={"bytes_per_step": 400 * MB})}),
     ]
     results = Results([of_records("multi_gpu", records)])
     frame = results.frame()
     must = results.facts("exchanged_bytes_per_step")
     assert multi_gpu.needed(multi_gpu.scaled(frame), must)["value"].tolist() == pytest.approx([500 * MB])
-    assert multi_gpu.carried(frame)["label"].tolist() == ["direct"]
+    (carried,) = multi_gpu.carried(frame).to_dict("records")
+    assert carried == {"label": "direct", "value": pytest.approx(8e9)}, "two GPUs each send what they reduce"
