@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,8 @@ def test_a_gpu_that_disappears_stops_the_study_and_the_same_command_goes_on(tmp_
         "run(around('hides_gpu'), Path(sys.argv[1]))"
     )
     command = [*apart, sys.executable, "-c", code, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "LABKIT_TEST_MOUNTS": str(Path("/proc/self/ns/mnt").readlink())}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert "LabkitError: the driver no longer lists" in ended.stderr, ended.stderr
     sound = [trial for trial in around("hides_gpu") if trial.workload == "matmul"]
     made = run(sound, tmp_path)
