@@ -22,6 +22,7 @@ from labkit.data.order import EpochOrder, Shard
 from labkit.errors import GateError
 from labkit.trial import Trial
 from labkit.workloads import build_workload
+from tests import bf16
 from tests.prepared import loading, prepared
 
 torch = pytest.importorskip("torch")
@@ -308,7 +309,10 @@ def test_beside_fp32_each_loss_has_the_tolerance_of_its_own_step() -> None:
 # ---- the gate of a whole workload -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"memory_format": "channels_last", "augment": True}])
+@pytest.mark.parametrize(
+    "change",
+    [{}, pytest.param({"precision": "bf16"}, marks=bf16.needed), {"memory_format": "channels_last", "augment": True}],
+)
 def test_a_correct_fused_update_passes_with_almost_no_difference(digits: DataSet, change: dict[str, Any]) -> None:
     workload = prepared(replace(TUNED, **change), digits)
     workload.check()
@@ -373,6 +377,7 @@ def test_a_wrong_step_is_refused_before_anything_is_timed(
         workload.check()
 
 
+@bf16.needed
 @pytest.mark.parametrize("fault", [forgets_momentum, halves_the_rate])
 def test_the_wider_tolerance_of_half_precision_still_finds_a_wrong_update(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, fault: Callable[[TrainWorkload, pytest.MonkeyPatch], None]
@@ -393,6 +398,7 @@ def rounds_otherwise(workload: TrainWorkload) -> Callable[[Any, Any], Any]:
     return update
 
 
+@bf16.needed
 @pytest.mark.parametrize("gradient_is_there", [True, False], ids=["rounding", "and a gradient of another sign"])
 def test_rounding_that_few_images_magnify_is_compared_with_that_of_plain_steps(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, gradient_is_there: bool

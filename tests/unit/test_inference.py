@@ -17,6 +17,7 @@ from labkit.measure import HostClock, time_queries
 from labkit.records.record import PACKED_FROM, Queries
 from labkit.trial import Trial
 from labkit.workloads import AnswersQueries, build_workload
+from tests import bf16
 from tests.prepared import prepared
 
 torch = pytest.importorskip("torch")
@@ -107,6 +108,7 @@ def test_the_gate_finds_missing_residual_branches_in_half_precision(digits: Data
         workload.check()
 
 
+@bf16.needed
 def test_the_gate_finds_a_single_wrong_image(digits: DataSet) -> None:
     trial = replace(PLAIN, batch=300, precision="bf16")
     workload = prepared(trial, digits)
