@@ -119,6 +119,18 @@ def may_be_log(values: Any) -> bool:
     return bool(len(finite)) and bool((finite > 0).all())
 
 
+def reach(frame: pd.DataFrame, *, log: bool) -> pd.Series[float]:
+    """Return the values and ends of intervals that an axis shows; ends far outside the range of values are moved in.
+
+    The interval of two runs may be a hundred times as wide as all values together, which then could not be told apart.
+    """
+    values = frame["value"].dropna()
+    least, most = values.min(), values.max()
+    room = max(most - least, abs(values).max() / 4)
+    bounds = (least / 3, most * 3) if log else (least - room, most + room)
+    return pd.concat([values, *(frame[end].dropna().clip(*bounds) for end in ("low", "high"))])
+
+
 def fit(axes: Any, along: str, values: Iterable[float], *, log: bool, pad: float = 0.06) -> None:
     """Set the axis limits, with a margin around the values and earlier drawings, also where all values are equal."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]

@@ -22,6 +22,7 @@ from labkit.show.draw import (
     nothing,
     panels,
     place_notes,
+    reach,
     value_axis,
 )
 from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, font_pt, slug, styled
@@ -116,8 +117,8 @@ def dots(
     `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
     `ratio` is written at the right end: a table of `labkit.ratio`, or a pair of a table and the metric that it shows.
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
-    mark of its own. The axis has the `limits` (SI), which cut off longer whiskers. A row without a value shows its
-    reason.
+    mark of its own. The axis has the `limits` (SI), or those of `draw.reach`; both cut off longer whiskers. A row
+    without a value shows its reason.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
     >>> dots(frame, y="model", x="images_per_s").alt
@@ -133,12 +134,10 @@ def dots(
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
-        floor = values.min() / 3 if is_log else -np.inf  # a log axis cuts off very low ends of intervals
-        lows = rows.frame["low"].clip(lower=floor).fillna(values.min())
         printed = [] if ticks is None else [ticks["value"]]
         marks = _marks(ticks)
-        reach = pd.concat([values, lows, rows.frame["high"], *printed]) if limits is None else pd.Series(limits)
-        fit(axes, "x", reach * scale, log=is_log, pad=0.1)
+        shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
+        fit(axes, "x", shown * scale, log=is_log, pad=0.1)
         chosen = _looks(rows, "ink", colours)
         notes, obstacles = [], []
         for place, key in enumerate(rows.keys):
@@ -150,7 +149,7 @@ def dots(
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
             for row in points.to_dict("records"):
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
-                _whisker(axes, row, place, scale, look.colour, floor=floor * scale)
+                _whisker(axes, row, place, scale, look.colour)
                 axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 if numbers:
                     notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
@@ -310,13 +309,11 @@ def _value(row: Mapping[str, Any], metric: str) -> str:
     return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
 
 
-def _whisker(
-    axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str, floor: float = -np.inf
-) -> None:
-    """Draw the interval of a row, if it has one, but not below `floor`."""
+def _whisker(axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str) -> None:
+    """Draw the interval of a row, if it has one; the axes cut off what lies outside them."""
     low, high = row["low"] * scale, row["high"] * scale
     if np.isfinite(high - low):
-        axes.hlines(place, max(low, floor), high, color=hexadecimal, linewidth=2, zorder=2.5)
+        axes.hlines(place, low, high, color=hexadecimal, linewidth=2, zorder=2.5)
 
 
 def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:

@@ -27,6 +27,7 @@ from labkit.show.draw import (
     nothing,
     panels,
     place_notes,
+    reach,
     value_axis,
 )
 from labkit.show.figure import WIDTH_IN, Figure, colour, slug, styled
@@ -135,11 +136,10 @@ def lines(
 
 
 def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bool]) -> None:
-    """Set the scales and limits of all panels. A log axis cuts off very low ends of intervals."""
+    """Set the scales and limits of all panels. The axes cut off the ends of very wide intervals."""
     axes.set(xscale="log" if is_log["x"] else "linear", yscale="log" if is_log["y"] else "linear")
-    low = frame["low"].clip(lower=float(frame["value"].min()) / 3) if is_log["y"] else frame["low"]
     fit(axes, "x", frame[x] * metric_of(x).scale, log=is_log["x"])
-    fit(axes, "y", pd.concat([frame["value"], low, frame["high"]]) * metric_of(y).scale, log=is_log["y"])
+    fit(axes, "y", reach(frame, log=is_log["y"]) * metric_of(y).scale, log=is_log["y"])
 
 
 def _series(frame: pd.DataFrame, hue: str | None, style: str | None, own: Mapping[Any, str] | None) -> list[_Series]:

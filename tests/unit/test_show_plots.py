@@ -71,6 +71,17 @@ def test_a_figure_can_be_drawn_of_any_results(kind: str, data: pd.DataFrame) -> 
         assert figure.data.loc[figure.data["value"].isna(), "reason"].ne("").all()
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_very_wide_interval_leaves_the_values_apart(log: bool) -> None:
+    shares = pd.DataFrame(
+        {"model": ["resnet50", "vgg16"], "value": [0.94, 1.0], "low": [0.93, 0.2], "high": [0.95, 4.4]}
+    )
+    by_row = plots.dots(shares, y="model", x="sm_activity", log=log)
+    swept = plots.lines(shares.assign(batch=[1, 2]), x="batch", y="sm_activity", log=log)
+    for low, high in (by_row.drawing.axes[0].get_xlim(), swept.drawing.axes[0].get_ylim()):
+        assert low < 93 < 100 < high < (400 if log else 140)
+
+
 @each
 def test_a_figure_states_missing_results_and_failures(kind: str) -> None:
     nothing = made([])
