@@ -152,7 +152,8 @@ class Evidence:
             self._loaded[key] = self.load(profile, study)
         return self._loaded[key]
 
-    def _others(self, shown: StudyRecords) -> Sequence[StudyRecords]:
+    def others(self, shown: StudyRecords) -> Sequence[StudyRecords]:
+        """Return the records of the other hosts of a study's profile; they are read once."""
         key = (shown.profile.name, shown.study.id)
         if key not in self._loaded_others:
             self._loaded_others[key] = self.load_others(shown)
@@ -162,7 +163,7 @@ class Evidence:
         """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
         return [
-            Side(results, trial, partial(self._others, results))
+            Side(results, trial, partial(self.others, results))
             for name in names
             for results in [self.results(name, study)]
             for trial in results.by_trial

@@ -93,7 +93,7 @@ def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
     claim = Markup('<a href="{}claims.html#claim-{}">{}</a> <small>{}</small>')
     return {
         "Claim": claim.format(home, finding.claim.id, finding.claim.statement, small),
-        "The paper": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
+        "Test": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
         "Here": _here(finding, judged) or finding.reason,
         "Verdict": _marked(finding),
     }
@@ -192,7 +192,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     late = "test newer than its records" if _order(finding, committed) == AFTER else ""
     scope = "; ".join(filter(None, [_unusual(finding.scope), late])) if tested else ""
     parts = (
-        *(paper.name, claim.statement, line["The paper"], line["Here"] if tested else MISSING),
+        *(paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING),
         Markup("{} <small>{}</small>").format(_marked(finding), scope) if scope else _marked(finding),
     )
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)

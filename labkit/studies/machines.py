@@ -15,6 +15,7 @@ from labkit.results.intervals import HOSTS
 from labkit.show import Table, heading, table
 from labkit.show.frames import sorted_rows
 from labkit.show.labels import phrase
+from labkit.statistics import log_interval
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
@@ -65,7 +66,7 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
     shown, ends = [measured.iloc[:0]], []
     for key, rows in measured.groupby(by, sort=False, observed=True):
         equal = _equal(rows)
-        newest, means = equal.loc[equal["started_at"].idxmax(), "host"], equal.groupby("host")[metric].mean()
+        newest, means = equal.loc[equal["started_at"].idxmax(), "host"], equal.groupby("host")[metric].agg(_mean)
         shown.append(equal if len(means) >= HOSTS else equal[equal["host"] == newest])
         ends.append((*key, len(means), means.max() / means.min()))
     table = pd.DataFrame(ends, columns=[*by, "machines", "apart"])
@@ -128,9 +129,15 @@ def _equal(rows: pd.DataFrame) -> pd.DataFrame:
 
 def spread(frame: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame:
     """Return the largest over the smallest machine mean as `value`, per group of `by` with several `machines`."""
-    means = frame.groupby([*by, "host"], sort=False)[metric].mean().dropna().groupby(by, sort=False)
+    of_hosts = frame.dropna(subset=[metric]).groupby([*by, "host"], sort=False)[metric]
+    means = of_hosts.agg(_mean).groupby(by, sort=False)
     ends = means.agg(value=lambda rates: rates.max() / rates.min(), machines="size").reset_index()
     return ends[ends["machines"] > 1]
+
+
+def _mean(values: pd.Series[float]) -> float:
+    """Return the geometric mean, which pages and verdicts also show."""
+    return log_interval(list(values)).point
 
 
 def listed(results: Results) -> pd.DataFrame:
