@@ -65,7 +65,7 @@ def bytes_to_send(model: nn.Module, team: Team, *, gradient_precision: str = "fp
 
 def check_same_everywhere(values: Sequence[torch.Tensor], team: Team) -> None:
     """Raise GateError if the ranks' weights differ by their sums: each rank would train a network of its own."""
-    sums = team.gather([float(value.double().sum()) for value in values])
+    sums = team.gather([float(value.detach().double().sum()) for value in values])
     for rank, of_rank in enumerate(sums):
         if of_rank != sums[0]:
             raise GateError(f"after the same steps rank {rank} has other weights than rank 0")
