@@ -58,7 +58,7 @@ MOST_UNEVEN = 5  # uneven runs that a warning names
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
 
 
-@dataclass
+@dataclass(repr=False)
 class OpenStudy:
     """One study of one profile. Mode `auto` measures what is missing if this machine has the profile's hardware."""
 
@@ -69,6 +69,9 @@ class OpenStudy:
     data: str
     host: Host
     store: Store
+
+    def __repr__(self) -> str:
+        return f"{self.study.id} of {self.profile.name}, scale {self.scale}, mode {self.mode}"
 
     @property
     def sweep(self) -> dict[str, SweepValue]:

@@ -301,11 +301,14 @@ def trial_from_dict(values: dict[str, Any]) -> Trial:
     return Trial(**values)
 
 
+_OF_MODE = "A mode is several fields: pass, for example, `**labkit.recipes.recipes('cuda')['graph']`."
+
+
 def _check_fields(names: Iterable[str], hint: str = "") -> None:
     valid = {field.name for field in fields(Trial)}
     for name in names:
         if name not in valid:
-            raise unknown("trial field", name, valid, hint=hint)
+            raise unknown("trial field", name, valid, hint=_OF_MODE if name == "mode" else hint)
 
 
 def grid(**axes: Any) -> list[Trial]:

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -20,6 +21,7 @@ from typing import Any
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.frameworks import path_of_workers
 from labkit.places import temporary_folder
+from labkit.registry import STUDIES
 from labkit.results import REPORT_VARIABLE
 
 START_TIMEOUT_S = 120
@@ -56,6 +58,7 @@ def execute(
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
+    check_study(notebook)
     valid = parameters_of(notebook)
     for name in parameters:
         if name not in valid:
@@ -134,6 +137,7 @@ def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
     The notebook stays the only definition of a study's trials. Raise LabkitError if one of these tags is missing, and
     UserError for sizes of the profile that make no valid trial.
     """
+    check_study(notebook)
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {"__name__": "__labkit_plan__"}
     for tag in ("imports", "parameters", "trials"):
@@ -151,6 +155,16 @@ def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
     if "trials" not in names:
         raise LabkitError(f"{notebook.name}: the cell tagged 'trials' must assign `trials`.")
     return names["trials"]
+
+
+def check_study(notebook: Path) -> None:
+    """Raise UserError if a study's notebook opens another study, as a copy may, and would show its records."""
+    opened = re.search(r'open_study\(\\"(\w+)\\"', notebook.read_text(encoding="utf-8"))
+    if opened and notebook.stem in STUDIES and opened[1] != notebook.stem:
+        raise UserError(
+            f"{notebook.name} opens the study {opened[1]!r}, whose records it would show; write "
+            f'`labkit.open_study("{notebook.stem}", …)` in its cell.'
+        )
 
 
 def _of_sizes(error: Exception, notebook: Path, parameters: dict[str, Any]) -> UserError:

@@ -17,7 +17,7 @@ from labkit.statistics import log_interval
 from labkit.trial import Trial
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StudyRecords:
     """The latest records of one study, host and scale that belong together. Empty when there are none."""
 
@@ -32,6 +32,9 @@ class StudyRecords:
     store: Store | None = None  # where the records were read
     rounds: tuple[int, int] = (0, 0)  # complete and planned; a round is one pass of all trials that have so many
     asked: tuple[Trial, ...] = ()  # trials of the current plan at this scale; () if unknown
+
+    def __repr__(self) -> str:
+        return f"{self.study.id} of {self.profile.name}: {self.describe()}"
 
     def __bool__(self) -> bool:
         return bool(self.records)

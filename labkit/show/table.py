@@ -101,6 +101,7 @@ def table(
 
     `values` names metrics, or maps headings to metrics, text columns, or tables of `ratio` and `difference`. A pair of
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
+    A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
     `intervals`: "wide" (where wider than ±5 %), "all" or "none". Raise UserError where `estimate` does.
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
@@ -254,3 +255,10 @@ def test_a_sweep_that_makes_no_valid_trials_is_a_user_error(study, sizes, said, 
     with pytest.raises(UserError) as caught:
         planned_trials(notebook_of(study), parameters)
     assert re.fullmatch(said, str(caught.value))
+
+
+def test_a_copied_notebook_that_opens_another_study_is_refused(tmp_path: Path) -> None:
+    copy = tmp_path / "02_batch_size.ipynb"
+    copy.write_text(notebook_of("01_training").read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"opens the study '01_training'.*write .*02_batch_size"):
+        planned_trials(copy, {"hw": "h200", "scale": "quick", "mode": "plan", "data": ""})
