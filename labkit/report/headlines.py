@@ -32,7 +32,7 @@ def figures(results: Results) -> list[Figure]:
             training[training["study"] == "04_power"],
             "energy_per_image_j",
             name="energy",
-            title="… for {} of the energy",
+            title="The baseline takes {} times the energy",
             caption="Energy per training image, board power; the same networks.",
         ),
         _activity(training),
@@ -47,8 +47,7 @@ def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, cap
         return None
     best = pairs[pairs["role"] == "optimised"][_GAIN]
     gains = best["gain"]
-    more = METRICS[metric].better == "more"
-    times = gains if more else 1 / gains
+    times = gains if METRICS[metric].better == "more" else 1 / gains
     ends = dict.fromkeys(number(end, VAGUE_DIGITS) for end in (times.min(), times.max()))
     about = "about " if (best.apply(lambda gain: digits_of(*gain), axis=1) == VAGUE_DIGITS).any() else ""
     return plots.dots(
@@ -56,7 +55,7 @@ def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, cap
         y=_KEYS,
         x=metric,
         hue="mode",
-        title=title.format(about + ("" if more else "1/") + (" to " if more else " to 1/").join(ends)),
+        title=title.format(about + " to ".join(ends)),
         caption=caption,
         name=name,
     )
@@ -69,7 +68,7 @@ def _activity(training: pd.DataFrame) -> Figure | None:
         return None
     by = ["batch", "mode"]
     driver, active = (estimate(read, metric, by=by) for metric in ("utilisation", "sm_activity"))
-    widest = (driver.set_index(by)["value"] - active.set_index(by)["value"]).idxmax()
+    batch, mode = widest = (driver.set_index(by)["value"] - active.set_index(by)["value"]).idxmax()
     ends = [f"{number(100 * table.set_index(by)['value'][widest], 2)} %" for table in (driver, active)]
     long = pd.concat([driver.assign(counter="nvidia-smi"), active.assign(counter="SMs with work")])
     return plots.dots(
@@ -77,7 +76,7 @@ def _activity(training: pd.DataFrame) -> Figure | None:
         y=["batch", "mode"],
         x="utilisation",
         hue="counter",
-        title=f"nvidia-smi reads {ends[0]} with {ends[1]} of SMs working",
+        title=f"At batch {batch} ({mode}), nvidia-smi reads {ends[0]} while {ends[1]} of SMs work",
         caption="ResNet-50, 32 px: share of time with any kernel, and share of multiprocessors with work.",
         name="activity",
     )
