@@ -27,11 +27,11 @@ def write_fingerprint(
     links: Sequence[tuple[str, str]],
 ) -> None:
     """Write the page atomically. `rendered` maps labels to facts about this rendering: time, code and machine."""
-    every = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
-    hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in every}
+    listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
+    hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in listed}
     properties = _side_by_side(list(hosts.values()))
     alike = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
-    studies = [_study(records) | {"shown": records in results.selected} for records in every]
+    studies = [_study(records) | {"shown": records in results.selected} for records in listed]
     differing = [column for column in _SETTINGS if len({row[column] for row in studies}) > 1]
     write_template(
         page,

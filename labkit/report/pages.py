@@ -90,7 +90,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     runs = read_runs(report)
     seen = evidence(profile.name, host.id)
     selected = [records for study in STUDIES if (records := seen.results(profile.name, study))]
-    results = Results(selected, lambda: [records for shown in selected for records in seen.others(shown)])
+    results = Results(selected, lambda: [records for shown in selected for records in seen.others(shown) if records])
     findings = verdicts(seen)
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"

@@ -13,13 +13,16 @@ from labkit.hardware.profile import load_profile
 from labkit.records import PROTOCOL
 from labkit.registry import STUDIES
 from labkit.report.fingerprint import write_fingerprint
+from labkit.report.pages import write_site
 from labkit.results import Results
 from tests.unit.test_site import (
+    HERE,
     POWER,
     POWERED,
     TRAINING,
     A,
     B,
+    C,
     described,
     passes_of,
     put,
@@ -221,3 +224,14 @@ def test_a_page_without_records_says_so_and_names_the_program_that_wrote_it(tmp_
     assert not page.select("table")
     facts = [said_in(fact) for fact in page.select(".lk-facts div")]
     assert facts == [f"{label} {value}" for label, value in RENDERED.items()]
+
+
+def test_the_site_lists_every_host_of_the_shown_scale_and_no_other(tmp_path: Path) -> None:
+    with reporting(tmp_path, []):
+        put(tmp_path, "h200", passes_of())
+        put(tmp_path, "h200", passes_of(host=B))
+        put(tmp_path, "h200", passes_of(host=C, scale="smoke"))
+        write_site(tmp_path / "h200", load_profile("h200"), replace(HERE, id=A))
+    page = BeautifulSoup((tmp_path / "h200" / "fingerprint.html").read_text(encoding="utf-8"), "html.parser")
+    cells = [said_in(row.td) for row in page.select('[aria-label="Records"] tbody tr')]
+    assert cells == [f"{A} shown", B]
