@@ -78,7 +78,6 @@ NETWORKS = cases([f"float32:{name}" for name in in_keras.KERAS_MODELS])
 # ---- layers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # each trial of the study compares the numbers of parameters too
 @pytest.mark.parametrize("name", in_keras.KERAS_MODELS)
 def test_a_keras_network_has_as_many_parameters_as_pytorchs(name: str) -> None:
     small = [variant for variant in variants(name) if variant[0] == input_sizes(name)[0]]
