@@ -36,6 +36,7 @@ SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_
 CUT_OFF = {
     ("h200_x2", "03_multi_gpu", "dd025893b696"): 1,
     ("h100_x2", "03_multi_gpu", "59e6874fb276"): 217,
+    ("h100_x2", "03_multi_gpu", "a3e0b87a887f"): 65,
     ("h200", "01_training", "cccc70150c62"): 18,
     ("h200", "01_training", "487bb03cdb29"): 32,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
