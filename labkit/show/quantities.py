@@ -11,7 +11,7 @@ DIGITS = 3
 VAGUE_DIGITS = 2
 VAGUE = 0.10  # relative half width of an interval above which the third digit means nothing
 WIDE = 0.05  # relative half width above which tables show the interval beside the number
-INVERTED_BELOW = 0.5  # smaller ratios are shown as inverses: 0.143 as 1/7.0
+INVERTED_BELOW = 0.45  # smaller ratios are shown as inverses: 0.143 as 1/7.0
 NAN = float("nan")
 
 
@@ -82,7 +82,7 @@ def quantity(value: float, metric: str, digits: int = DIGITS) -> str:
 
 
 def factor(value: float, digits: int = DIGITS) -> str:
-    """Return a ratio as text: two decimals below 2, one below 10, none above; below 0.5 as its inverse.
+    """Return a ratio as text: two decimals below 2, one below 10, none above; below 0.45 as its inverse.
 
     >>> factor(7.16), factor(1.9846), factor(29.1), factor(0.1434), factor(0.904)
     ('7.2x', '1.98x', '29x', '1/7.0', '0.90x')

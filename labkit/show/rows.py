@@ -35,8 +35,8 @@ _ROW_IN, _TALL_ROW_IN, _BAR_IN = 0.36, 0.5, 0.27  # height of a row with a one-l
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
 _REASON_CHARACTERS = 38
-_TICKS = ("|", "x", "+")  # markers of reference values, in turn
-_TICK_PT = {"|": 16, "x": 7, "+": 9}
+_TICKS = ("|", "x", "+", "*")  # markers of reference values, in turn
+_TICK_PT = {"|": 16, "x": 7, "+": 9, "*": 8}
 _BESIDE_DOT = [
     (0.0, 5.0, "center", "bottom"),
     (4.0, 5.0, "right", "bottom"),

@@ -174,6 +174,12 @@ def carried(frame: pd.DataFrame) -> pd.DataFrame:
     return rates.rename_axis("label").rename("value").reset_index()
 
 
+def nominal(lab: Lab) -> pd.DataFrame:
+    """Return the nominal rate of a device's links to the others of its host, as `value`; no row if it is unknown."""
+    link = lab.profile.peaks.link_bytes_per_s
+    return pd.DataFrame({"label": ["nominal"], "value": [link.value]} if link else {"label": [], "value": []})
+
+
 def ways(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a column `way`, the connection between the devices; processes on a CPU use sockets."""
     names = [

@@ -15,7 +15,7 @@ from labkit.show import heading, label
 from labkit.show import labels as labels_module
 from labkit.show import quantities as quantities_module
 from labkit.show.labels import in_order, phrase
-from labkit.show.quantities import MISSING, amount, digits_of, factor, number, points, quantity
+from labkit.show.quantities import INVERTED_BELOW, MISSING, amount, digits_of, factor, number, points, quantity
 
 numbers = st.floats(1e-6, 1e12)
 
@@ -65,7 +65,7 @@ def test_a_ratio_is_never_a_long_fraction(value: float) -> None:
     inverse = text.startswith("1/")
     shown_value = float(text.removeprefix("1/").removesuffix("x"))
     assert (1 / shown_value if inverse else shown_value) == pytest.approx(value, rel=0.06)
-    assert not text.startswith("0.") or value >= 0.5
+    assert not text.startswith("0.") or value >= INVERTED_BELOW
 
 
 @pytest.mark.parametrize(

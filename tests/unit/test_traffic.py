@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from labkit.hardware.profile import load_profile
 from labkit.records import Blocks, Record
 from labkit.records.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records.traced import Piece, Total, Trace, Traced, Untraced
@@ -16,6 +17,7 @@ from labkit.results.metrics import metric_of
 from labkit.results.table import Results
 from labkit.sensors import rate_name
 from labkit.studies import multi_gpu
+from labkit.study import open_study
 from labkit.trial import NO_DATA, Trial
 from tests.unit.made_records import blocks, of_records, run
 
@@ -224,3 +226,11 @@ def test_a_link_must_carry_a_steps_bytes_in_the_time_of_a_step_on_one_gpu() -> N
     assert multi_gpu.needed(multi_gpu.scaled(frame), must)["value"].tolist() == pytest.approx([500 * MB])
     (carried,) = multi_gpu.carried(frame).to_dict("records")
     assert carried == {"label": "direct", "value": pytest.approx(8e9)}, "two GPUs each send what they reduce"
+
+
+def test_the_nominal_rate_of_the_links_is_the_devices_or_unknown() -> None:
+    given = {"scale": "smoke", "mode": "plan"}
+    h100 = load_profile("h100").peaks.link_bytes_per_s
+    assert h100 is not None
+    assert multi_gpu.nominal(open_study("03_multi_gpu", hw="h100_x2", **given))["value"].tolist() == [h100.value]
+    assert multi_gpu.nominal(open_study("03_multi_gpu", hw="cpu", **given)).empty
