@@ -228,8 +228,10 @@ class OpenStudy:
 
     def plan(self, trials: Sequence[Trial]) -> Table:
         """Return a table of the configurations that `measure` will run. Its caption has the time that they take."""
-        caption = "Shown from records; nothing is measured."
-        if self.measures_here:
+        if not self.measures_here:
+            recorded = len(trials) - len(self._selected().without_records(trials))
+            caption = f"With records: {recorded} of {len(trials)}. Nothing is measured."
+        else:
             missing = what_is_missing(trials, self.study.id, self.scale, self.profile, self.host, self.store)
             seconds = sum(of_pass.seconds for of_pass in missing.values())
             caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
@@ -262,14 +264,18 @@ class OpenStudy:
             measure(trials, study=self.study.id, scale=self.scale, extra=True, **about)
         records = self._measured_here(trials) if self.measures_here else None
         if records is None:
-            asked = (self.scale, None)
-            records = study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
+            records = self._selected()
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
         if not is_report():
             self._check_recorded(records, trials)
             if self.measures_here:
                 _warn_of_uneven(records)
         return Results([records], lambda: self._other_hosts(records.host_id))
+
+    def _selected(self) -> StudyRecords:
+        """Return the records that pages of the profile show."""
+        asked = (self.scale, None)
+        return study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
 
     def _check_recorded(self, records: StudyRecords, trials: Sequence[Trial]) -> None:
         """Raise UserError if no trial has a record, and warn if some have none."""

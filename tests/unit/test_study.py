@@ -185,6 +185,8 @@ def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, mo
 
 def test_jupyterlab_warns_of_trials_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+    assert lab.plan(lab.trials(batch=[64, 4, 8])).caption.endswith("With records: 1 of 3. Nothing is measured.")
+    assert lab.plan(lab.trials(batch=[64, 256])).caption.endswith("With records: 2 of 2. Nothing is measured.")
     with pytest.warns(UserWarning, match="2 of 3 configurations given to `measure` have no record"):
         lab.measure(lab.trials(batch=[4, 8, 64]))
     with warnings.catch_warnings():
