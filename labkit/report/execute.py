@@ -81,8 +81,11 @@ def execute(
                 config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
             )
         except PapermillExecutionError as error:
-            kinds = (UserError.__name__, "DataError")
-            return Execution(f"{error.ename}: {error.evalue}"[:2000], user_mistake=error.ename in kinds)
+            text, kinds = f"{error.ename}: {error.evalue}"[:2000], (UserError.__name__, "DataError")
+            if error.ename in kinds:
+                return Execution(text, user_mistake=True)
+            first_line = (error.source.strip().splitlines() or [""])[0]
+            return Execution(f"cell [{error.exec_count}], which begins with `{first_line}`: {text}")
         except DeadKernelError:
             return Execution("the notebook's kernel died; its last messages are in logs/")
         except CellTimeoutError:

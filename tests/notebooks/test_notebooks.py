@@ -110,7 +110,7 @@ def write_notebook(path: Path, *sources: str) -> Path:
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
-        ("raise ValueError('it broke')", "ValueError: it broke"),
+        ("raise ValueError('it broke')", "begins with `raise ValueError('it broke')`: ValueError: it broke"),
         ("import os; os.kill(os.getpid(), 9)", "kernel died"),
         ("import time; time.sleep(600)", "longer than"),
     ],
