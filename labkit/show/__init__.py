@@ -1,7 +1,7 @@
 """Tables and figures for notebooks and pages, made from tidy DataFrames and labelled in the terms of the field.
 
 Figure, Table      objects that notebooks and pages display
-table, plots       functions that make them (`plots.lines`, `plots.dots`, `plots.bars`, …)
+table, plots       functions that make them (`plots.lines`, `plots.dots`, …)
 label, heading     the display text of a value and of a column
 theme_css          the colours of figures as CSS variables, for a page
 """

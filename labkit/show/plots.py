@@ -1,4 +1,4 @@
-"""Functions for figures: `lines`, `series`, `roofline` (continuous axes), `dots`, `bars`, `stack` (rows), `images`.
+"""Functions for figures: `lines`, `series` (continuous axes), `dots`, `stack` (rows), `images`.
 
 Each returns a `Figure`. All but `images` take a DataFrame: one row per configuration, host and pass, or the output of
 `estimate`, `ratio` or `difference` (columns `value`, `low`, `high`). Tables hold SI values; drawings use display units.
@@ -14,8 +14,8 @@ import pandas as pd
 
 from labkit.show.draw import nothing, panels
 from labkit.show.figure import WIDTH_IN, Figure, styled
-from labkit.show.rows import bars, dots, stack
-from labkit.show.sweeps import lines, roofline, series
+from labkit.show.rows import dots, stack
+from labkit.show.sweeps import lines, series
 
 
 def images(
@@ -25,7 +25,6 @@ def images(
     *,
     title: str = "",
     caption: str = "",
-    alt: str = "",
     name: str = "images",
     width_in: float = WIDTH_IN,
 ) -> Figure:
@@ -38,7 +37,7 @@ def images(
     shapes = [{"height": picture.shape[0], "width": picture.shape[1]} for picture in pictures]
     names = [titles[place] if place < len(titles) else "" for place in range(len(pictures))]
     data = pd.DataFrame([{"image": text} | shape for text, shape in zip(names, shapes, strict=True)])
-    alt = alt or f"{title or 'Images'}: {', '.join(dict.fromkeys(filter(None, names))) or len(pictures)}"
+    alt = f"{title or 'Images'}: {', '.join(dict.fromkeys(filter(None, names))) or len(pictures)}"
     with styled():
         if not pictures:
             return Figure(nothing(None, "no images were generated"), name, alt, data, title, caption)
@@ -65,4 +64,4 @@ def _picture(array: Any) -> Any:
     return pixels if low >= 0 and high <= 1 else (pixels - low) / ((high - low) or 1.0)
 
 
-__all__ = ["bars", "dots", "images", "lines", "roofline", "series", "stack"]
+__all__ = ["dots", "images", "lines", "series", "stack"]

@@ -1,4 +1,4 @@
-"""Plots with a row per configuration: dots with intervals, bars, stacked bars."""
+"""Plots with a row per configuration: dots with intervals, stacked bars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from labkit.show.labels import in_order, label, phrase
 from labkit.show.quantities import NAN, amount, digits_of, metric_of
 
 Order = Literal["ascending", "descending"]
-_ROW_IN, _TALL_ROW_IN, _BAR_IN = 0.36, 0.5, 0.27  # height of a row with a one-line and a two-line name, and of a bar
+_ROW_IN, _TALL_ROW_IN = 0.36, 0.5  # height of a row with a one-line and a two-line name
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
 _REASON_CHARACTERS = 38
@@ -69,9 +69,9 @@ class _Rows:
             chosen &= same.to_numpy(dtype=bool)
         return frame[chosen]
 
-    def axes(self, ax: Any, size_in: tuple[float, float] | None, bars: int = 1) -> tuple[Any, Any]:
+    def axes(self, ax: Any, size_in: tuple[float, float] | None) -> tuple[Any, Any]:
         """Return a drawing and its axes, with the names of the rows at the left and the first row on top."""
-        row_in = max(_TALL_ROW_IN if len(self.names) > 1 else _ROW_IN, bars * _BAR_IN)
+        row_in = _TALL_ROW_IN if len(self.names) > 1 else _ROW_IN
         width_in, height_in = size_in or (WIDTH_IN, (row_in * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT)
         drawing, (axes, *_) = panels(ax, width_in=width_in, height_in=height_in)
         axes.set_ylim(len(self.keys) - 0.4, -0.6)
@@ -85,9 +85,9 @@ class _Rows:
                 _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
         return drawing, axes
 
-    def figure(self, drawing: Any, kind: str, name: str, alt: str, title: str, caption: str) -> Figure:
-        """Return the figure. The default alternative text names the kind of plot, the metric and the columns."""
-        alt = alt or f"{title or kind}: {axis_title(self.metric)} by {', '.join(self.names)}"
+    def figure(self, drawing: Any, kind: str, name: str, title: str, caption: str) -> Figure:
+        """Return the figure. The alternative text names the kind of plot, the metric and the columns."""
+        alt = f"{title or kind}: {axis_title(self.metric)} by {', '.join(self.names)}"
         return Figure(drawing, name or slug(self.metric, *self.names), alt, self.frame, title, caption, self.metric)
 
 
@@ -107,7 +107,6 @@ def dots(
     colours: Mapping[Any, str] | None = None,
     title: str = "",
     caption: str = "",
-    alt: str = "",
     name: str = "",
     ax: Any = None,
     size_in: tuple[float, float] | None = None,
@@ -129,7 +128,7 @@ def dots(
     with styled():
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
-            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, alt, title, caption)
+            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, title, caption)
         drawing, axes = rows.axes(ax, size_in)
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
@@ -138,7 +137,7 @@ def dots(
         marks = _marks(ticks)
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
-        chosen = _looks(rows, "ink", colours)
+        chosen = looks(rows.frame[hue], hue, colours) if hue else {None: Look(colour("ink"), "o")}
         notes, obstacles = [], []
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])
@@ -170,55 +169,7 @@ def dots(
         value_axis(axes, "x", log=is_log)
         axes.set_xlabel(axis_title(x, log=is_log))
         place_notes(axes, notes, obstacles)
-    return rows.figure(drawing, "Dots", name, alt, title, caption)
-
-
-def bars(
-    data: pd.DataFrame,
-    *,
-    y: str | Sequence[str],
-    x: str,
-    hue: str | None = None,
-    sort: Order | None = None,
-    colours: Mapping[Any, str] | None = None,
-    title: str = "",
-    caption: str = "",
-    alt: str = "",
-    name: str = "",
-    ax: Any = None,
-    size_in: tuple[float, float] | None = None,
-) -> Figure:
-    """Draw a row per `y` with a bar from 0 to the metric `x` per `hue`; whiskers are 95 % intervals.
-
-    >>> frame = pd.DataFrame({"model": ["vgg16"], "value": [0.31], "low": [0.30], "high": [0.32]})
-    >>> bars(frame, y="model", x="sm_activity").alt
-    'Bars: SM activity, % by model'
-    """
-    rows = _rows(data, y, x, hue, sort)
-    check_colours(colours, rows.frame, hue)
-    with styled():
-        if rows.frame["value"].isna().all():
-            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Bars", name, alt, title, caption)
-        chosen = _looks(rows, "between", colours)
-        kinds, scale = list(chosen), metric_of(x).scale
-        drawing, axes = rows.axes(ax, size_in, bars=len(kinds))
-        thick = 0.76 / len(kinds)
-        for place, key in enumerate(rows.keys):
-            for row in rows.at(key).to_dict("records"):
-                kind = row[hue] if hue else None
-                level = place + (kinds.index(kind) - (len(kinds) - 1) / 2) * thick if kind in chosen else place
-                if np.isnan(row["value"]):
-                    _reason(axes, level, row["reason"])
-                    continue
-                end = max(row["value"], 0.0, row["value"] if np.isnan(row["high"]) else row["high"]) * scale
-                axes.barh([level], [row["value"] * scale], height=thick * 0.86, color=chosen[kind].colour)
-                _whisker(axes, row, level, scale, colour("ink"))
-                axes.annotate(_value(row, x), (end, level), (5, 0), textcoords="offset points", va="center")
-        legend(axes, _entries(rows, chosen, marker="s"), owned=ax is None)
-        axes.margins(x=0.12)
-        value_axis(axes, "x", log=False)
-        axes.set_xlabel(axis_title(x))
-    return rows.figure(drawing, "Bars", name, alt, title, caption)
+    return rows.figure(drawing, "Dots", name, title, caption)
 
 
 def stack(
@@ -230,7 +181,6 @@ def stack(
     hatched: Sequence[str] = (),
     title: str = "",
     caption: str = "",
-    alt: str = "",
     name: str = "",
     ax: Any = None,
     size_in: tuple[float, float] | None = None,
@@ -246,7 +196,7 @@ def stack(
     rows = _Rows(estimates(data, value, unique(y, part)), unique(y), value, part)
     with styled():
         if rows.frame["value"].isna().all():
-            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Stacked bars", name, alt, title, caption)
+            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Stacked bars", name, title, caption)
         drawing, axes = rows.axes(ax, size_in)
         parts = in_order(rows.frame[part], part)
         solid = [kind for kind in parts if kind not in hatched]
@@ -269,7 +219,7 @@ def stack(
         axes.set_xlabel(axis_title(value))
         shades = {kind: fills[kind]["color"] if kind in fills else colour("soft") for kind in parts}
         legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=ax is None)
-    return rows.figure(drawing, "Stacked bars", name, alt, title, caption)
+    return rows.figure(drawing, "Stacked bars", name, title, caption)
 
 
 def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, sort: Order | None) -> _Rows:
@@ -281,20 +231,12 @@ def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, s
     return _Rows(frame.reset_index(drop=True), names, x, hue)
 
 
-def _looks(rows: _Rows, alone: str, own: Mapping[Any, str] | None) -> dict[Any, Look]:
-    return looks(rows.frame[rows.hue], rows.hue, own) if rows.hue else {None: Look(colour(alone), "o")}
-
-
-def _entries(rows: _Rows, chosen: Mapping[Any, Look], marker: str = "") -> list[tuple[str, Look]]:
+def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
     """Return the legend's entries: the values of hue that are drawn."""
     if rows.hue is None:
         return []
     drawn = set(rows.frame.dropna(subset=["value"])[rows.hue])
-    return [
-        (label(rows.hue, kind), Look(look.colour, marker or look.marker))
-        for kind, look in chosen.items()
-        if kind in drawn
-    ]
+    return [(label(rows.hue, kind), look) for kind, look in chosen.items() if kind in drawn]
 
 
 def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
