@@ -85,11 +85,6 @@ def fastest(alike: pd.DataFrame) -> pd.DataFrame:
     return titled(alike.merge(best[ALIKE], on=ALIKE))
 
 
-def by_device_time(ratios: pd.DataFrame) -> pd.DataFrame:
-    """Return the ratios of eager loops with the mode `DEVICE_TIME`. They are of the time in which kernels ran alone."""
-    return ratios[ratios["mode"] == EAGER].assign(mode=DEVICE_TIME)
-
-
 def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:
     """Return the ratios of settings that both devices ran in a CUDA graph and in an eager loop, at the largest batch.
 
@@ -125,8 +120,8 @@ def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, mode
     """Return readings while a network trains, a row per device: first the papers', then those of `frame`.
 
     Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
-    the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, over all runs, read
-    once a second. `readings` is `Results.readings()`.
+    the highest reading), in SI units, and `limit`, the power limit of printed devices in watts. Rows of `frame` are of
+    the baseline at its largest batch, over all runs, read once a second. `readings` is `Results.readings()`.
     """
     rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == "baseline")]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]
@@ -138,4 +133,4 @@ def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, mode
     printed[["device", "source"]] = printed["device"].str.extract(r"(.+) \((.+)\)")
     both = pd.concat([printed, spread.reset_index(names="device").assign(source=spread.index)], ignore_index=True)
     both = both.rename(columns={"mean": "value", "lowest": "low", "highest": "high"})
-    return both[["device", "source", "value", "low", "high"]]
+    return both[["device", "source", "value", "low", "high", "limit"]]

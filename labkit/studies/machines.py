@@ -12,9 +12,7 @@ from labkit.results import Results, estimate, load
 from labkit.results.columns import ASKED_AFTER, WHAT_RAN
 from labkit.results.estimates import EQUAL
 from labkit.results.intervals import HOSTS
-from labkit.show import Table, heading, table
-from labkit.show.frames import sorted_rows
-from labkit.show.labels import phrase
+from labkit.show import heading
 from labkit.statistics import log_interval
 
 HERE, ELSEWHERE = "this page", "other machines"
@@ -81,44 +79,6 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
         shown[heading(metric)] = (rows, metric)
         shown[f"machines apart, {heading(metric)}"] = several.assign(value=several["apart"], low=np.nan, high=np.nan)
     return shown
-
-
-def hosts_table(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> Table:
-    """Return a row per machine with a metric of each configuration in `by`, the newest day and the protocol.
-
-    `frame` has rows of `Results.frame(hosts="all")`. Intervals of a machine are over its runs. With three or more equal
-    machines of the newest protocol, a last row has the mean over them, with its interval over machines. Else the
-    caption says why there is none. Raise UserError where `estimate` does.
-    """
-    measured, by = frame.dropna(subset=[metric]), list(by)
-    keys = [{"host": host, **_about(rows)} for host, rows in measured.groupby("host", sort=False)]
-    found = estimate(measured, metric, [*by, "host"])
-    equal = [_equal(rows) for _, rows in measured.groupby(by, sort=False, observed=True, dropna=False)]
-    most = max((rows["host"].nunique() for rows in equal), default=0)
-    caption = f"Machines: {heading(metric)} [95 % interval over runs]"
-    if most >= HOSTS:
-        pooled, name = pd.concat([rows for rows in equal if rows["host"].nunique() >= HOSTS]), f"{most} equal machines"
-        keys.append({"host": name, **_about(pooled)})
-        found = pd.concat([found, estimate(pooled, metric, by).assign(host=name)], ignore_index=True)
-        caption += ". Last row: their mean [95 % interval over machines]"
-    elif len(keys) == 1:
-        caption += ". Records of one machine"
-    elif keys:
-        caption += (
-            f". An interval over machines needs {HOSTS} machines that are equal (GPU, processor, cores, framework "
-            f"version, protocol, scale); here {'no two' if most == 1 else most} are"
-        )
-    values: dict[str, str | tuple[pd.DataFrame, str]] = {"measured": "measured", "protocol": "protocol"}
-    for key, rows in sorted_rows(found, by).groupby(by, sort=False, observed=True, dropna=False):
-        values[", ".join(phrase(name, value) for name, value in zip(by, key, strict=True))] = (rows, metric)
-    data = pd.DataFrame(keys, columns=["host", "measured", "protocol"])
-    return table(data, rows="host", values=values, intervals="all", caption=caption)
-
-
-def _about(rows: pd.DataFrame) -> dict[str, str]:
-    """Return the newest day and the protocols of rows as texts."""
-    protocols = ", ".join(str(protocol) for protocol in sorted(rows["protocol"].unique()))
-    return {"measured": rows["started_at"].max()[:10], "protocol": protocols}
 
 
 def _equal(rows: pd.DataFrame) -> pd.DataFrame:

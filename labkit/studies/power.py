@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 
 from labkit.show.labels import label
-from labkit.studies import published
 
 _NOT_NETWORKS = {"idle": "idle", "matmul": "matrix product"}
 
@@ -46,18 +45,3 @@ def over_time(drawn: pd.DataFrame, series: pd.DataFrame, before_s: float = 15.0)
     first = drawn[(drawn["pass_number"] == drawn["pass_number"].min()) & (drawn["workload"] == "train")]
     watts = series[(series["metric"] == "power_w") & (series["time_s"] >= -before_s)]
     return first[["record", "load", "mode"]].merge(watts[["record", "time_s", "value"]], on="record")
-
-
-def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Return board power of a network's baseline at its largest batch and the papers' values, a row per device.
-
-    Columns: `device`; `lowest`, `mean`, `highest` in watts, here read once a second as `nvidia-smi` prints them;
-    `limit`; `mean over limit`.
-    """
-    baseline = loads(frame).query("model == @model and mode == 'baseline'")
-    smi = readings[(readings["metric"] == "power_smi_w") & (readings["window"] == "polled")]
-    here = baseline.merge(smi[["record", "mean", "lowest", "highest"]], on="record").groupby("device_name")
-    rows = here.agg(lowest=("lowest", "min"), mean=("mean", "mean"), highest=("highest", "max")).reset_index()
-    measured = rows.rename(columns={"device_name": "device"}).assign(limit=limit(frame)["value"].squeeze())
-    beside = pd.concat([measured, published.statistics("power_w", model)], ignore_index=True)
-    return beside.assign(**{"mean over limit": beside["mean"] / beside["limit"]})

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from labkit.results import estimate
-from labkit.studies import published
 
 # The metrics of how busy a processor is, by kind of device: metric -> its name in a figure.
 COUNTERS = {
@@ -40,22 +39,6 @@ def busy(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     ]
     rows = pd.concat(shares, ignore_index=True)
     return rows.assign(**{end: 100 * rows[end] for end in ("value", "low", "high")})
-
-
-def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Return the utilisation of a network in training, read once a second, and the papers' values.
-
-    `frame` and `readings` are those of `Results`. Columns: `device`, and `lowest`, `mean`, `highest` as shares.
-    """
-    rows = readings[(readings["metric"] == "utilisation") & (readings["window"] == "polled")]
-    rows = rows[rows["model"] == model].merge(frame[["record", "device_name"]], on="record")
-    spread = {"lowest": ("lowest", "min"), "mean": ("mean", "mean"), "highest": ("highest", "max")}
-    here = rows.groupby(["device_name", "batch"]).agg(**spread).reset_index()
-    here["device"] = [
-        f"{name}, batch {batch:.0f}" for name, batch in zip(here["device_name"], here["batch"], strict=True)
-    ]
-    columns = ["device", *spread]
-    return pd.concat([here[columns], published.statistics("utilisation", model)[columns]], ignore_index=True)
 
 
 def losses(blocks: pd.DataFrame, classes: int, by: Sequence[str]) -> pd.DataFrame:

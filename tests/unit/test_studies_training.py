@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pandas as pd
 import pytest
@@ -30,15 +29,6 @@ def test_a_gpu_has_two_counters_of_utilisation_and_a_cpu_one(frames: dict[str, p
         assert list(shares["counter"].unique()) == counters
         assert shares["value"].between(1, 100).all()
     assert training.busy(frames["cpu"].iloc[:0], BY).empty
-
-
-def test_polled_utilisation_is_listed_above_the_printed_values(frames: dict[str, pd.DataFrame]) -> None:
-    beside = training.polled(frames["h200"], labkit.load("h200", "training").readings(), "resnet50")
-    assert beside["device"].tolist()[:2] == ["NVIDIA H200, batch 256", "Tesla P100 PCIe, 12 GB (Wisconsin paper)"]
-    assert beside["device"].str.endswith("(Wisconsin paper)").sum() == 4
-    assert (beside["lowest"] <= beside["mean"]).all() and (beside["mean"] <= beside["highest"]).all()
-    without = training.polled(frames["cpu"], labkit.load("cpu", "training").readings(), "resnet50")
-    assert len(without) == 4
 
 
 def test_the_last_loss_is_that_of_the_highest_block_number_with_a_loss() -> None:
@@ -89,32 +79,6 @@ def on_hosts(number: int, **changed: object) -> pd.DataFrame:
         for run in (1, 2, 3)
     ]
     return pd.DataFrame(rows)
-
-
-def test_a_table_of_machines_ends_with_the_mean_over_three_equal_ones() -> None:
-    shown = machines.hosts_table(on_hosts(3), "images_per_s", by=["mode"])
-    assert list(shown.frame["machine"]) == ["host1", "host2", "host3", "3 equal machines"]
-    assert list(shown.frame["measured"])[1:] == ["2026-01-02", "2026-01-03", "2026-01-03"]
-    assert set(shown.frame["protocol"]) == {"3"}
-    assert shown.data["baseline"].iloc[-1] == pytest.approx(102 * 6 ** (1 / 3), rel=1e-3)
-    assert shown.data["baseline low"].iloc[-1] < 102 < shown.data["baseline low"].iloc[1]
-    assert "interval over machines]" in shown.caption
-
-
-@pytest.mark.parametrize(
-    ("frame", "rows", "reason"),
-    [
-        (on_hosts(1), 1, "Records of one machine"),
-        (on_hosts(2), 2, "needs 3 machines that are equal .*; here 2 are"),
-        (on_hosts(2, machine="other"), 2, "needs 3 machines .*; here no two are"),
-        (on_hosts(3, protocol=2), 3, "needs 3 machines .*; here 2 are"),
-        (on_hosts(3)[:0], 0, "runs]$"),
-    ],
-)
-def test_a_table_of_too_few_equal_machines_gives_the_reason(frame: pd.DataFrame, rows: int, reason: str) -> None:
-    shown = machines.hosts_table(frame, "images_per_s", by=["mode"])
-    assert len(shown.frame) == rows
-    assert re.search(reason, shown.caption)
 
 
 def as_headlines(runs: pd.DataFrame) -> pd.DataFrame:
