@@ -86,9 +86,3 @@ def equalled(runs: pd.DataFrame) -> pd.DataFrame:
     columns = ["batch", "rate", *_RUN, "top1"]
     parts.append(pd.DataFrame(rows, columns=columns).assign(equal=SECONDS))
     return pd.concat([part[[*columns, "equal"]] for part in parts], ignore_index=True)
-
-
-def against_seconds(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with the mean `seconds` over seeds, so that runs of a configuration share their position."""
-    same = ["batch", "rate", EPOCHS, "host"]
-    return runs.assign(seconds=runs.groupby(same, dropna=False)[SECONDS].transform("mean"))

@@ -32,39 +32,14 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**{name: pd.Series(cells, rows.index, dtype=object) for name, cells in texts.items()})
 
 
-def alone(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the timed rows of loaders alone, which read from the page cache."""
-    return frame[(frame["workload"] == "load") & (frame["epochs"] == 0)]
-
-
-def with_most_workers(loads: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each loader with its largest number of workers.
-
-    >>> loads = pd.DataFrame({"reader": "grain", "form": "jpeg", "workers": [1, 16]})
-    >>> with_most_workers(loads)["workers"].tolist()
-    [16]
-    """
-    return loads[loads["workers"] == loads.groupby(["reader", "form"])["workers"].transform("max")]
-
-
-def fed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the timed rows of trainings that a loader feeds."""
-    return frame[(frame["workload"] == "train") & (frame["epochs"] == 0)]
-
-
-def over_memory(fed_rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the throughput of trainings over that with images in memory, by `setting` and `loader`."""
-    (bound,) = set(fed_rows.loc[fed_rows["reader"] == BOUND, "loader"]) or {BOUND}
-    return ratio(fed_rows, "images_per_s", over={"loader": bound}, by=["setting", "loader"])
-
-
 def stalls(fed_rows: pd.DataFrame) -> pd.DataFrame:
     """Return the share of the time that each loader's training waits, by `setting` and `loader`.
 
     It is the throughput lost against images in memory (0 if none is lost). A host queues steps ahead of a GPU, so the
     seconds in which the host waits are not those in which the GPU waits.
     """
-    ratios = over_memory(fed_rows)
+    (bound,) = set(fed_rows.loc[fed_rows["reader"] == BOUND, "loader"]) or {BOUND}
+    ratios = ratio(fed_rows, "images_per_s", over={"loader": bound}, by=["setting", "loader"])
     ends = {"value": "value", "low": "high", "high": "low"}
     return ratios.assign(**{end: (1 - ratios[other]).clip(lower=0.0) for end, other in ends.items()})
 
@@ -120,15 +95,6 @@ def bytes_per_image(loads: pd.DataFrame) -> float:
     return float((rows["bytes_per_s"] / rows["images_per_s"]).median())
 
 
-def needs(fed_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
-    """Return the rows of trainings that never wait; `read_bytes_per_s` is what their steps would read from files.
-
-    `image_bytes` are the mean bytes of an image's file.
-    """
-    rows = fed_rows[fed_rows["reader"] == BOUND]
-    return rows.assign(read_bytes_per_s=rows["images_per_s"] * image_bytes)
-
-
 def enough(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
     """Return, for each `setting` of `needed`, the loader that delivers enough images with the fewest workers.
 
@@ -173,12 +139,6 @@ def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
     return loads.dropna(subset=["images_per_s"])[["reader", "form"]].drop_duplicates().merge(marks, how="cross")
 
 
-def beside_needs(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
-    """Return the rates of loaders by `workers` with a level line for each need; `line` names them."""
-    levels = rates[["workers"]].drop_duplicates().merge(needed.rename(columns={"setting": "line"}), how="cross")
-    return pd.concat([rates.rename(columns={"loader": "line"}), levels], ignore_index=True)
-
-
 def largest_cold(epochs: pd.DataFrame) -> float:
     """Return the largest rate of reads of a loader alone, in bytes/s, in an epoch from an empty page cache.
 
@@ -202,7 +162,8 @@ def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataF
 def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
     """Return the trainings of `of_files`; `read_bytes_per_s` is what they read of them.
 
-    `needed_mb_per_s` is the mean need of the setting, from `needs`. `image_bytes` are the mean bytes of a file.
+    `needed_mb_per_s` is the mean need of the setting, of the steps that never wait in `need_rows`. `image_bytes` are
+    the mean bytes of a file.
     """
     logarithms = np.log(need_rows["read_bytes_per_s"]).groupby(need_rows["setting"]).mean()  # as `estimate` does
     needed = np.exp(logarithms).rename("needed_mb_per_s") / 1e6
@@ -227,19 +188,6 @@ def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     )
     failed = frame[(frame["epochs"] > 0) & (frame["status"] != "ok")].assign(epoch=1)
     return pd.concat([rows, failed.drop(columns=list(METRICS))], ignore_index=True) if len(failed) else rows
-
-
-def delivered(epochs: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
-    """Return epochs with `delivered_bytes`, and `reread_share`: the part of them that was not read from storage.
-
-    `image_bytes` are the mean bytes of an image's file.
-
-    >>> epochs = pd.DataFrame({"images": [100], "read_bytes": [5e6]})
-    >>> delivered(epochs, 1e5)["reread_share"].tolist()
-    [0.5]
-    """
-    in_all = epochs["images"] * image_bytes
-    return epochs.assign(delivered_bytes=in_all, reread_share=(1 - epochs["read_bytes"] / in_all).clip(lower=0.0))
 
 
 def course(reads: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,18 +1,12 @@
-"""Rules of the INT8 study: fastest mode per precision, accuracy lost in papers, and layers that multiply bytes."""
+"""Rules of the INT8 study: accuracy lost in papers, and layers that multiply bytes."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from labkit.studies import published, sweeps
+from labkit.studies import published
 
-SIZE = ["model", "image_px", "batch"]
 BYTES = ("i8", "u8")  # the engines' names of types of one byte
-
-
-def fastest(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the fastest execution mode of each precision, per network, image size and batch."""
-    return sweeps.fastest(frame, [*SIZE, "precision"], ["mode"])
 
 
 def printed_loss(study: str, metric: str) -> pd.DataFrame:

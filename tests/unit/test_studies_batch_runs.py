@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -89,13 +88,7 @@ def test_accuracy_beyond_the_runs_of_a_batch_is_missing(runs: pd.DataFrame) -> N
     assert set(equal.loc[equal["equal"] == "updates", "batch"]) == {64}
 
 
-def test_runs_of_a_configuration_share_their_seconds(runs: pd.DataFrame) -> None:
-    uneven = runs.assign(seconds=runs["seconds"] + runs["pass_number"])
-    shared = batch_runs.against_seconds(uneven).groupby(["batch", "rate", "epochs"])["seconds"]
-    assert (shared.nunique() == 1).all() and np.isclose(shared.first()[(64, "fixed", 2)], 8.0 + 1.5)
-
-
 def test_without_runs_every_table_is_empty() -> None:
     nothing = pd.DataFrame([a_run(64, 0.01, 2, 8.0, 0.5, 1)]).iloc[:0].drop(columns="train_s")
     runs = batch_runs.described(nothing, pd.DataFrame({"record": [], "steps": [], "train_s": []}))
-    assert runs.empty and batch_runs.equalled(runs).empty and batch_runs.against_seconds(runs).empty
+    assert runs.empty and batch_runs.equalled(runs).empty

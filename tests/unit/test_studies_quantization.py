@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 
 from labkit.results import ratio
-from labkit.studies.quantization import fastest, layers_in_bytes, printed_loss
+from labkit.studies.quantization import layers_in_bytes, printed_loss
+from labkit.studies.sweeps import fastest
 
+OF_SIZE = ["model", "image_px", "batch", "precision"]
 # precision, mode, images/s of each run
 MEASURED = [
     ("fp32", "baseline", (100.0, 100.0)),
@@ -29,7 +31,7 @@ def rows(measured: list[tuple[str, str, tuple[float, ...]]], batch: int = 64) ->
 
 
 def test_the_fastest_mode_of_each_precision_has_the_largest_geometric_mean() -> None:
-    chosen = fastest(rows(MEASURED))
+    chosen = fastest(rows(MEASURED), OF_SIZE, ["mode"])
     assert dict(zip(chosen["precision"], chosen["mode"], strict=True)) == {
         "fp32": "baseline",
         "bf16": "CUDA graph",
@@ -42,7 +44,7 @@ def test_the_fastest_mode_of_each_precision_has_the_largest_geometric_mean() -> 
 
 def test_each_size_has_its_own_fastest_mode() -> None:
     larger = [("fp32", "compiled", (300.0,)), ("fp32", "baseline", (200.0,))]
-    chosen = fastest(pd.concat([rows(MEASURED), rows(larger, batch=256)]))
+    chosen = fastest(pd.concat([rows(MEASURED), rows(larger, batch=256)]), OF_SIZE, ["mode"])
     assert chosen.query("precision == 'fp32'").groupby("batch")["mode"].unique().map(list).to_dict() == {
         64: ["baseline"],
         256: ["compiled"],
@@ -52,12 +54,12 @@ def test_each_size_has_its_own_fastest_mode() -> None:
 def test_only_a_precision_without_results_keeps_its_failed_modes() -> None:
     nan = float("nan")
     failed = rows([("int8", "CUDA graph", (nan,)), ("fp32", "compiled", (nan,)), ("fp32", "baseline", (50.0,))])
-    chosen = fastest(failed)
+    chosen = fastest(failed, OF_SIZE, ["mode"])
     assert sorted(zip(chosen["precision"], chosen["mode"], strict=True)) == [
         ("fp32", "baseline"),
         ("int8", "CUDA graph"),
     ]
-    assert fastest(failed.iloc[:0]).empty
+    assert fastest(failed.iloc[:0], OF_SIZE, ["mode"]).empty
 
 
 def test_a_papers_loss_is_recomputed_from_its_accuracies() -> None:
