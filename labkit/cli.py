@@ -6,7 +6,6 @@ Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
 import sys
@@ -237,24 +236,6 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    for name in (
-        *(
-            "HW",
-            "STUDY",
-            "SCALE",
-            "DATA",
-            "FORCE",
-            "WEIGHTS",
-            "REUTERS",
-            "KEEP_TRACES",
-            "TIME",
-            "ON",
-            "NODES",
-            "BASELINE",
-        ),
-    ):
-        if os.environ.get(name) == "":  # make exports every variable, also those that the user did not set
-            del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False)

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 from labkit.errors import UserError
 from labkit.hardware.profile import Cluster, Profile
-from labkit.places import ROOT
+from labkit.places import as_typed
 from labkit.results import reports_folder
 
 # A value of a #SBATCH line must not end the line, start a comment in it or open a quotation.
 PLAIN = re.compile(r"[\w.,:;@+=~/%&|*()\[\]-]*")
 
 
-def shown(path: Path) -> str:
-    """Return a path relative to the repository, from which jobs are submitted; a path outside it stays absolute."""
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-
-
 def render_script(profile: Profile) -> str:
     """Return a profile's script for one node. Raise UserError for a value that no #SBATCH line can hold."""
     cluster = profile.cluster or Cluster()
     gpus = cluster.gpus_per_node or (profile.device.count if profile.device.kind == "cuda" else 0)
-    folder = shown(reports_folder() / profile.name)
+    folder = as_typed(reports_folder() / profile.name)
     options = {
         "job-name": f"labkit-{profile.name}",
         "partition": cluster.partition,

@@ -12,9 +12,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from labkit.cluster.script import shown
 from labkit.errors import LabkitError, UserError
-from labkit.places import ROOT
+from labkit.places import ROOT, as_typed
 
 POLL_S = 5.0  # the controller serves the whole cluster
 TAIL_BYTES = 4000  # most bytes of the log printed after a poll, so that following again starts near the log's end
@@ -116,7 +115,7 @@ def _failure(number: str, job: dict[str, str], log: bytes) -> NotCompleted:
         code = int([job["ExitCode"][:-2], *re.findall(r"\breport\] Error (\d+)", log.decode(errors="replace"))][-1])
         failure = f"failed with exit code {code}"
     where = f"job {number} ({job['NodeList'] or 'no node'})"
-    return NotCompleted(f"{where} {failure}. Its log: {shown(Path(job['StdOut']))}. {RESUME}", code)
+    return NotCompleted(f"{where} {failure}. Its log: {as_typed(Path(job['StdOut']))}. {RESUME}", code)
 
 
 def _run(*command: str) -> str:

@@ -7,10 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from labkit.cluster.script import render_script, shown
+from labkit.cluster.script import render_script
 from labkit.cluster.slurm import POLL_S, NotCompleted, follow, queued_number, submit
 from labkit.errors import UserError
 from labkit.hardware.profile import Profile, load_profile
+from labkit.places import as_typed
 from labkit.report.make import Request
 from labkit.report.plan import chosen_studies
 from labkit.results import reports_folder
@@ -47,7 +48,7 @@ def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S)
     except KeyboardInterrupt:
         hint = f"The same command follows it again, `scancel {number}` cancels it."
         raise NotCompleted(f"job {number} continues. {hint}", exit_code=130) from None
-    print(f"job {number} completed: {shown(reports_folder() / profile.name / 'index.html')}", flush=True)
+    print(f"job {number} completed: {as_typed(reports_folder() / profile.name / 'index.html')}", flush=True)
     return 0
 
 
@@ -69,11 +70,11 @@ def variables_of(request: Request) -> list[str]:
 
 
 def _write_script(profile: Profile) -> str:
-    """Write the profile's script if there is none, keep an edited one, and return its path as `shown`."""
+    """Write the profile's script if there is none, keep an edited one, and return its path as the user types it."""
     script, text = reports_folder() / profile.name / "slurm.sh", render_script(profile)
     (script.parent / "logs").mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for a log
     if not script.exists():
         script.write_text(text, encoding="utf-8")
     elif script.read_bytes() != text.encode():
-        print(f"{shown(script)} was edited and is submitted as it stands; remove it to get a fresh one.", flush=True)
-    return shown(script)
+        print(f"{as_typed(script)} was edited and is submitted as it stands; remove it to get a fresh one.", flush=True)
+    return as_typed(script)

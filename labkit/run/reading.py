@@ -29,7 +29,7 @@ def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Call
     """
     workload.close()  # its readers read ahead
     cached_share = workload.bring_cache()
-    counters = Counters(workload.stored.folder)
+    counters = Counters()
     before = counters.now()
     workload.restart()
     epochs: list[ReadEpoch] = []

@@ -52,7 +52,7 @@ def test_a_dropped_set_is_read_from_the_disk_once(form: str, made: dict[str, Sto
     page_cache.drop(stored.files)
     assert page_cache.resident_share(stored.files) < 0.01
 
-    counted = Counters(stored.folder)
+    counted = Counters()
     start = counted.now()
     passes = []
     for _ in range(2):
@@ -64,7 +64,6 @@ def test_a_dropped_set_is_read_from_the_disk_once(form: str, made: dict[str, Sto
     assert cold.read_bytes == pytest.approx(on_disk, rel=0.02)
     assert warm.read_bytes is not None and warm.read_bytes < 0.02 * on_disk
     assert warm.rchar is not None and warm.rchar >= stored.file_bytes
-    assert cold.disk_read_bytes is not None and cold.disk_read_bytes >= stored.file_bytes
 
 
 def test_a_file_is_in_memory_in_part_until_it_is_dropped(file: Path) -> None:
@@ -132,18 +131,18 @@ READ_IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c'
 
 @pytest.mark.parametrize("code", [READ, READ_IN_A_CHILD], ids=["a child", "a grandchild"])
 def test_the_counters_keep_what_an_ended_process_has_read(code: str, file: Path) -> None:
-    counted = Counters(file.parent)
+    counted = Counters()
     start = counted.now()
     subprocess.run([sys.executable, "-c", code, str(file), "0"], check=True)
     total = counted.now() - start
     assert total.read_bytes is not None and total.rchar is not None and total.cpu_s is not None
     # Python's own files may be read from the disk too.
     assert FILE_BYTES <= total.read_bytes < 4 * FILE_BYTES and total.rchar >= FILE_BYTES
-    assert total.cpu_s > 0 and total.minor_faults and total.missing == {}
+    assert total.cpu_s > 0 and total.minor_faults
 
 
 def test_a_series_sees_a_living_child_and_the_peak_of_memory(file: Path) -> None:
-    counted = Counters(file.parent)
+    counted = Counters()
     alone = counted.now()
     with Series(counted, period_s=0.02) as series:
         child = subprocess.Popen([sys.executable, "-c", READ, str(file), "60"])
@@ -163,43 +162,28 @@ def test_a_series_sees_a_living_child_and_the_peak_of_memory(file: Path) -> None
 
 
 def test_written_bytes_are_counted(folder: Path) -> None:
-    counted = Counters(folder)
+    counted = Counters()
     start = counted.now()
     (folder / "new").write_bytes(os.urandom(FILE_BYTES))
     page_cache.drop([folder / "new"])
     written = counted.now() - start
     assert written.write_bytes is not None and written.write_bytes >= FILE_BYTES
-    assert written.disk_written_bytes is not None and written.disk_written_bytes >= FILE_BYTES
 
 
-def test_what_cannot_be_read_is_none_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "PROC", tmp_path)
-    monkeypatch.setattr(counters, "DISKS", tmp_path / "diskstats")
-    (tmp_path / "diskstats").write_text("   8       0 sda 1 0 2 0 0 0 0 0 0 0 0\n")
-    counted = Counters("/proc")  # on no disk
+    counted = Counters()
     monkeypatch.setattr(counters.psutil, "net_io_counters", lambda pernic: {"lo": None})
     difference = counted.now() - counted.now()
     for name in ("rchar", "read_bytes", "cpu_s", "major_faults", "peak_rss_bytes"):
-        assert getattr(difference, name) is None and "No such file" in difference.missing[name]
-    assert difference.disk_read_bytes is None and "no disk" in difference.missing["disk_read_bytes"]
-    assert difference.network_sent_bytes is None and "loopback" in difference.missing["network_sent_bytes"]
+        assert getattr(difference, name) is None
+    assert difference.network_sent_bytes is None
 
 
-def test_the_disk_of_a_folder_and_the_network_without_the_loopback_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = tmp_path.stat().st_dev
-    disks = tmp_path / "diskstats"
-    disks.write_text(
-        f"   1       0 ram0 9 9 9 9 9 9 9 9 9 9 9\n {os.major(number)} {os.minor(number)} vda 7 0 20 3 5 0 40 1 0 1 1\n"
-    )
-    monkeypatch.setattr(counters, "DISKS", disks)
-
+def test_the_network_without_the_loopback_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     class Link:
         bytes_recv, bytes_sent = 100, 10
 
     monkeypatch.setattr(counters.psutil, "net_io_counters", lambda pernic: dict.fromkeys(("lo", "eth0", "ib0"), Link))
-    now = Counters(tmp_path).now()
-    if os.major(number):
-        assert (now.disk_read_bytes, now.disk_written_bytes) == (20 * 512, 40 * 512)
+    now = Counters().now()
     assert (now.network_received_bytes, now.network_sent_bytes) == (200, 20)

@@ -1,4 +1,4 @@
-"""Counters of what a process and its children read, wrote and used, and of the disk and network beside them.
+"""Counters of what a process and its children read, wrote and used, and of the network beside them.
 
 The kernel adds the counters of a child that has ended to those of its parent, when the parent waits for it. The sum
 over the living processes of a tree therefore includes ended ones. It misses a process that nobody of the tree waited
@@ -8,32 +8,28 @@ for: one whose parent ended first, or ignores SIGCHLD. Processes that begin or e
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
 
-from labkit.data.stored.page_cache import file_system
-
 PROC = Path("/proc")
-DISKS = Path("/proc/diskstats")
-SECTOR_BYTES = 512  # the unit of diskstats, whatever the disk's own sectors are
 PERIOD_S = 0.5
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Counters at one moment, or the difference of two. None is a value that can't be read; `missing` has the reason.
+    """Counters at one moment, or the difference of two. None is a value that can't be read.
 
     `rchar` counts bytes that read calls returned, `read_bytes` those that came from a disk (also through a memory map).
-    `disk_*` counts the whole disk of the folder, and `network_*` the host but its loopback: other programs' too.
+    `network_*` counts the host but its loopback: other programs' bytes too.
     `peak_rss_bytes` is the largest sum of resident memory so far, at the readings of its `Counters`; processes count
     the memory that they share once each. A difference keeps the later peak.
     """
@@ -46,46 +42,37 @@ class Snapshot:
     major_faults: int | None = None
     cpu_s: float | None = None
     peak_rss_bytes: int | None = None
-    disk_read_bytes: int | None = None
-    disk_written_bytes: int | None = None
     network_received_bytes: int | None = None
     network_sent_bytes: int | None = None
-    missing: dict[str, str] = field(default_factory=dict)
 
     def __sub__(self, earlier: Snapshot) -> Snapshot:
         """Return what was counted since `earlier`."""
         values: dict[str, Any] = {}
-        for name in (each.name for each in fields(self) if each.name != "missing"):
+        for name in (each.name for each in fields(self)):
             now, then = getattr(self, name), getattr(earlier, name)
             values[name] = None if now is None or then is None else now - then
-        return Snapshot(**values | {"peak_rss_bytes": self.peak_rss_bytes, "missing": earlier.missing | self.missing})
+        return Snapshot(**values | {"peak_rss_bytes": self.peak_rss_bytes})
 
 
 class Counters:
-    """Counters of the process `pid` (default: this one) with its children, and of the disk that holds `folder`."""
+    """Counters of this process with its children, and of the host's network."""
 
-    def __init__(self, folder: str | Path, *, pid: int | None = None) -> None:
-        self._root = psutil.Process(pid)
-        self._disk = _disk_number(Path(folder))
+    def __init__(self) -> None:
+        self._root = psutil.Process()
         self._peak_bytes = 0
         self._lock = threading.Lock()  # of the peak: a Series reads in a thread of its own
 
     def now(self) -> Snapshot:
-        """Return the counters of this moment."""
+        """Return the counters of this moment. Only Linux has those of processes."""
         values: dict[str, Any] = {}
-        missing: dict[str, str] = {}
         for names, read in (
             (("rchar", "read_bytes", "write_bytes"), lambda: self._sum(_io)),
             (("minor_faults", "major_faults", "cpu_s", "peak_rss_bytes"), self._usage),
-            (("disk_read_bytes", "disk_written_bytes"), lambda: _of_disk(self._disk)),
             (("network_received_bytes", "network_sent_bytes"), _of_network),
         ):
-            try:
+            with suppress(OSError, LookupError, ValueError, psutil.Error):
                 values |= dict(zip(names, read(), strict=True))
-            except (OSError, LookupError, ValueError, psutil.Error) as error:
-                why = "only Linux has this counter" if sys.platform != "linux" else str(error) or type(error).__name__
-                missing |= dict.fromkeys(names, why)
-        return Snapshot(time_s=time.monotonic(), missing=missing, **values)
+        return Snapshot(time_s=time.monotonic(), **values)
 
     def _usage(self) -> tuple[float, ...]:
         *counted, rss_bytes = self._sum(_stat)
@@ -128,26 +115,7 @@ def _stat(pid: int) -> tuple[float, ...]:
     return minor + children_minor, major + children_major, cpu_s, rest[20] * os.sysconf("SC_PAGE_SIZE")
 
 
-def _disk_number(folder: Path) -> tuple[int, int] | None:
-    """Return the device number of the disk that holds a folder; None if no disk does."""
-    number = folder.stat().st_dev
-    here = file_system(folder)
-    if not os.major(number) and here and here.device.startswith("/dev/"):  # btrfs numbers its volumes itself
-        number = Path(here.device).stat().st_rdev
-    return (os.major(number), os.minor(number)) if os.major(number) else None
-
-
-def _of_disk(number: tuple[int, int] | None) -> Iterable[int]:
-    if number is None:
-        raise LookupError("the folder is on no disk of this machine")
-    for line in DISKS.read_text("ascii").splitlines():
-        values = line.split()
-        if (int(values[0]), int(values[1])) == number:
-            return int(values[5]) * SECTOR_BYTES, int(values[9]) * SECTOR_BYTES
-    raise LookupError(f"the kernel counts nothing of device {number[0]}:{number[1]}")
-
-
-def _of_network() -> Iterable[int]:
+def _of_network() -> tuple[int, int]:
     links = [link for name, link in psutil.net_io_counters(pernic=True).items() if name != "lo"]
     if not links:
         raise LookupError("the host has no network but its loopback")
