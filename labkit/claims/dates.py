@@ -32,7 +32,7 @@ def committed(folder: Path = PAPERS) -> dict[str, str]:
 
 def _lines_of_tests(text: str) -> dict[str, list[int]]:
     """Return claim id -> the line numbers of its tests, counted from 0."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     fields_of_paper = {key.value: value.value for key, value in root.value} if root else {}
     claims: list[Any] = fields_of_paper.get("claims", [])
     lines: dict[str, list[int]] = {}

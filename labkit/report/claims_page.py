@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from labkit.claims import GROUPS, MARKS, Finding, Findings, finding_html, newer_tests
-from labkit.claims.dates import committed
 from labkit.registry import STUDIES
 from labkit.report.html import write_template
 
@@ -21,11 +20,15 @@ class Filter(NamedTuple):
     number: int
 
 
-def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[tuple[str, str]]) -> None:
-    """Write the page atomically. `title` names the hardware; `links` are (address, text) of other pages."""
+def write_claims(
+    page: Path, findings: Findings, *, title: str, links: Sequence[tuple[str, str]], days: Mapping[str, str]
+) -> None:
+    """Write the page atomically. `title` names the hardware; `links` are (address, text) of other pages.
+
+    `days` are the times at which tests of claims last changed, of `labkit.claims.dates.committed`.
+    """
     claims = sorted(findings.findings, key=_place(findings.findings))
     papers = {finding.paper.id: finding.paper for finding in claims}
-    days = committed()
     rows = [
         ("All papers", _filters(claims, "")),
         *((paper.name, _filters(claims, paper.id)) for paper in papers.values()),

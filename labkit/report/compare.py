@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 
+from labkit.claims.dates import committed
 from labkit.claims.shown import evidence, recorded, verdicts
 from labkit.errors import UserError, unknown
 from labkit.hardware.host import this_host
@@ -74,7 +75,7 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
         for profile in profiles
         if profile.name == rendering or (folder.parent / profile.name / "index.html").is_file()
     ]
-    write_claims(folder / "claims.html", findings, title="all devices", links=sites)
+    write_claims(folder / "claims.html", findings, title="all devices", links=sites, days=committed())
     write_papers(folder, findings, title="all devices", links=[("claims.html", "Claims")])
     links = [*sites, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     strip = {

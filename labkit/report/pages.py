@@ -95,7 +95,8 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, results, findings)
-    write_claims(report / "claims.html", findings, title=profile.title, links=[LINKS[0], LINKS[2]])
+    days = committed()
+    write_claims(report / "claims.html", findings, title=profile.title, links=[LINKS[0], LINKS[2]], days=days)
     write_papers(report, findings, title=profile.title, links=LINKS)
     rendered = {
         "Written": utc_now(),
@@ -120,7 +121,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         devices=_devices(report),
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
         verdicts=_verdicts(findings),
-        newer=newer_tests(findings.findings, committed()),
+        newer=newer_tests(findings.findings, days),
         papers=_papers(findings),
         studies=list(rows.values()),
         places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],

@@ -84,13 +84,16 @@ def make_records(reports: Path) -> None:
     put(reports, "h100", h100)
 
 
+DAYS = committed()
+
+
 def page_for(folder: Path, hw: str, papers: list[Paper]) -> tuple[Path, list[Finding]]:
     """Write the claims' page of a profile beside its records. Return the page's path and the findings."""
     with reporting(folder):
         findings = judge_all(papers, evidence(hw))
     path = folder / hw / "claims.html"
     path.parent.mkdir(exist_ok=True)
-    write_claims(path, Findings(findings), title="H200 SXM", links=[("fingerprint.html", "Fingerprint")])
+    write_claims(path, Findings(findings), title="H200 SXM", links=[("fingerprint.html", "Fingerprint")], days=DAYS)
     return path, findings
 
 
@@ -238,11 +241,12 @@ def test_every_filter_is_a_link_that_shows_only_its_claims_and_their_number(made
     studies = {f"study-{study}" for finding in made[1] for study in finding.claim.studies}
     wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts} | studies
     assert set(offered) == set(rules) == {name for name in wanted if any(fits(finding, name) for finding in made[1])}
+    claims = soup.select(".lk-claim")
     for choice, kept in rules.items():
-        left = {str(claim.div["id"]) for claim in soup.select(kept) if claim.div}
+        left = {str(claim.div["id"]) for claim in claims if claim.div and claim.css.match(kept)}
         assert left == {f"claim-{finding.claim.id}" for finding in made[1] if fits(finding, choice)}
         assert re.search(r"\d+", offered[choice])[0] == str(len(left))  # type: ignore[index]
-        (notice,) = soup.select(f"#{choice}")
+        (notice,) = soup.find_all(id=choice)
         assert said_in(notice).startswith(f"{len(left)} of {len(made[1])} shown")
 
 
@@ -275,5 +279,5 @@ def test_every_link_to_records_names_only_the_lines_of_the_trials_shown(
 
 
 def test_a_page_without_claims_says_so(tmp_path: Path) -> None:
-    write_claims(tmp_path / "claims.html", Findings([]), title="H200", links=[])
+    write_claims(tmp_path / "claims.html", Findings([]), title="H200", links=[], days={})
     assert "Of 0 published claims none could be tested here." in (tmp_path / "claims.html").read_text(encoding="utf-8")

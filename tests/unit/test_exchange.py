@@ -218,7 +218,7 @@ def test_claims_csv_has_every_claim_with_the_verdict_of_the_page(
     verdicts = {row["claim"]: row["verdict"] for row in rows}
     assert verdicts == {finding.claim.id: finding.verdict for finding in findings.findings}
     assert sorted(verdicts) == sorted(claim.id for paper in PAPERS for claim in paper.claims)
-    write_claims(tmp_path / "claims.html", findings, title="H200", links=[])
+    write_claims(tmp_path / "claims.html", findings, title="H200", links=[], days={})
     page = (tmp_path / "claims.html").read_text(encoding="utf-8")
     counts = [int(text) for text in texts(page, ".lk-choose tbody tr:first-child td")]
     assert counts == [*findings.counts().values(), len(verdicts)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -34,6 +35,11 @@ def pictures(count: int, px: int = 32, seed: int = 0) -> torch.Tensor:
 
 def settled(name: str) -> nn.Module:
     """Return a network whose batch norms have seen images and are folded."""
+    return deepcopy(settled_once(name))
+
+
+@lru_cache(maxsize=3)
+def settled_once(name: str) -> nn.Module:
     torch.manual_seed(0)
     network = build(name, image_px=32, classes=10)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from labkit.claims.dates import committed
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
@@ -170,6 +172,9 @@ def executed(path: Path, *shown: Any, **scraps: Any) -> None:
     path.write_text(json.dumps(new_notebook(cells=cells)), encoding="utf-8")
 
 
+committed_once = cache(committed)
+
+
 @contextmanager
 def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytest.MonkeyPatch]:
     """Use this folder for reports. Take papers that are already read and draw no pictures, which saves time."""
@@ -177,6 +182,7 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
         patch.setenv("LABKIT_REPORTS", str(reports))
         patch.setattr("labkit.claims.shown.load_papers", lambda: list(papers))
         patch.setattr("labkit.show.figure.Figure.svg", lambda *_: "<svg/>")
+        patch.setattr("labkit.report.pages.committed", committed_once)
         yield patch
 
 
@@ -215,6 +221,7 @@ def assert_sound(path: Path) -> None:
     assert all(str(image.get("src")).startswith("data:") for image in soup.find_all("img"))
     ids = Counter(str(element["id"]) for element in soup.select("[id]"))
     assert [name for name, number in ids.items() if number > 1] == []
+    ids_of = {path: set(ids)}
     for link in soup.select("a[href]"):
         address, _, place = str(link["href"]).partition("#")
         if re.match(r"[a-z]+:", address):  # an address on the net
@@ -222,7 +229,9 @@ def assert_sound(path: Path) -> None:
         target = path.parent / unquote(address) if address else path
         assert not address.startswith("/") and target.is_file(), link
         if place:
-            assert parsed(target).find(id=unquote(place)), link
+            if target not in ids_of:
+                ids_of[target] = {str(element["id"]) for element in parsed(target).select("[id]")}
+            assert unquote(place) in ids_of[target], link
 
 
 # ---- the index ------------------------------------------------------------------------------------------------------
