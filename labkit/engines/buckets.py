@@ -39,9 +39,8 @@ from labkit.engines.bucket_ways import ByGloo, ByNccl
 from labkit.errors import GateError
 from labkit.ranks import Team
 
-BUCKET_BYTES = 2**23  # unmeasured: `benchmarks/data_parallel.py --bucket-mb` tries other sizes
-# Smallest layer whose update is shared: sharing takes one more exchange, and a small update is short.
-SHARED_BYTES = 2**25  # unmeasured: `benchmarks/data_parallel.py --unshared` compares with unshared updates
+BUCKET_BYTES = 2**23  # 25 MB are as fast (benchmarks/README.md)
+SHARED_BYTES = 2**25  # smallest layer whose update is shared: sharing takes one more exchange
 
 
 def parts_of(weights: Sequence[torch.Tensor], bucket_bytes: int, wire: torch.dtype | None = None) -> list[list[int]]:
