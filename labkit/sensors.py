@@ -43,10 +43,6 @@ GPU_SENSORS = (
     Sensor("memory_clock_hz", "level", 1.0),
     Sensor("temperature_c", "level", 0.5),
     Sensor("throttle", "flags", 0.1),
-    Sensor("pcie_received_bytes_per_s", "average", 1.0),
-    Sensor("pcie_sent_bytes_per_s", "average", 1.0),
-    Sensor("pcie_received_bytes", "counter", 1.0),
-    Sensor("pcie_sent_bytes", "counter", 1.0),
     Sensor("nvlink_received_bytes", "counter", EXCHANGED_PERIOD_S),  # data on all links together, without protocol
     Sensor("nvlink_sent_bytes", "counter", EXCHANGED_PERIOD_S),
 )
@@ -72,8 +68,6 @@ HOST_SENSORS = (
     Sensor("cpu_clock_hz", "level", 1.0),
     Sensor("cpu_temperature_c", "level", 1.0),
     Sensor("host_memory_bytes", "level", 0.5),
-    Sensor("disk_read_bytes", "counter", 1.0),
-    Sensor("disk_written_bytes", "counter", 1.0),
     # Sums over all interfaces of the operating system, with the loopback: traffic between processes of this machine
     # counts as sent and as received. A bond or bridge counts in addition to its member interfaces.
     Sensor("network_received_bytes", "counter", EXCHANGED_PERIOD_S),
@@ -83,15 +77,13 @@ HOST_SENSORS = (
     Sensor("infiniband_received_bytes", "counter", EXCHANGED_PERIOD_S),
     Sensor("infiniband_sent_bytes", "counter", EXCHANGED_PERIOD_S),
 )
-CORE_PERIOD_S = 2.0  # long, because a machine may have hundreds of cores
 RAPL_PERIOD_S = 0.1
 
 HOST = "host"
-CORE, RAPL, GPU = "core", "rapl:", "gpu"  # sources are `core3`, `rapl:package-0`, `gpu0`
+RAPL, GPU = "rapl:", "gpu"  # sources are `rapl:package-0`, `gpu0`
 
-# GPM's PCIe values replace NVML's, whose reading blocks for 20 ms. A metric in both lists has the same kind in both.
 KINDS: dict[str, Kind] = {sensor.metric: sensor.kind for sensor in (*GPU_SENSORS, *GPM_SENSORS, *HOST_SENSORS)}
-PERIODS_S: dict[str, float] = {sensor.metric: sensor.period_s for sensor in (*GPM_SENSORS, *GPU_SENSORS, *HOST_SENSORS)}
+PERIODS_S: dict[str, float] = {sensor.metric: sensor.period_s for sensor in (*GPU_SENSORS, *GPM_SENSORS, *HOST_SENSORS)}
 # Metrics that matter only for several devices working together, and are read ten times a second or more.
 BETWEEN_DEVICES_OFTEN = frozenset(
     f"{way}_{direction}_bytes" for way in ("nvlink", "loopback", "infiniband") for direction in ("sent", "received")

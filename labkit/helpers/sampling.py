@@ -35,7 +35,7 @@ class Sampled(Card):
     def frame(self) -> pd.DataFrame:
         """Return the block's readings by time: `time_s` (0 is its start), `device`, `metric`, `value`, `unit`.
 
-        A device is `gpu0`, `host`, `core0` or `rapl:package-0`. Shares are fractions of 1. Utilisations and activities
+        A device is `gpu0`, `host` or `rapl:package-0`. Shares are fractions of 1. Utilisations and activities
         are means since the previous reading. Energy and byte counters are running totals. A block shorter than a
         sensor's period has one of its readings, or none.
         """

@@ -18,7 +18,7 @@ from labkit.trial import Trial
 
 OF_METERS = {"power_w", "energy_j", "images_per_s_per_w"}  # on a CPU only where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
-OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
+OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_steal"})
 
 
 def of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:

@@ -1,4 +1,4 @@
-"""Channels of the host: processors, memory, disks, network, and RAPL energy where users may read it."""
+"""Channels of the host: processors, memory, network, and RAPL energy where users may read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from labkit.sensors import CORE, CORE_PERIOD_S, HOST, HOST_SENSORS, RAPL, RAPL_PERIOD_S
+from labkit.sensors import HOST, HOST_SENSORS, RAPL, RAPL_PERIOD_S
 from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
 
 POWERCAP = Path("/sys/class/powercap")
@@ -27,17 +27,14 @@ def channels(powercap: Path = POWERCAP, infiniband: Path = INFINIBAND) -> list[C
     def of(names: tuple[str, ...], read: Callable[[], Values]) -> Channel:
         return Channel(HOST, names, PERIOD_S[names[0]], read)
 
-    cores = psutil.cpu_count(logical=True) or 1
     return [
         of(("cpu_utilisation", "cpu_steal"), _cpu()),
         of(("cpu_clock_hz",), _clock),
         of(("cpu_temperature_c",), _temperature),
         of(("host_memory_bytes",), _used_memory),
-        of(("disk_read_bytes", "disk_written_bytes"), _disk),
         of(("network_received_bytes", "network_sent_bytes"), _network),
         of(("loopback_sent_bytes",), _loopback),
         of(("infiniband_received_bytes", "infiniband_sent_bytes"), lambda: _infiniband(infiniband)),
-        *_cores(cores),
         *_rapl(powercap),
     ]
 
@@ -59,30 +56,6 @@ def _cpu() -> Callable[[], Values]:
         return (_share(1 - (_idle(now) - _idle(before)) / total), stolen)
 
     return read
-
-
-def _cores(number: int) -> list[Channel]:
-    """Return one channel for each core. The channel of core 0, read first, reads all cores."""
-    last: list[Any] = []
-    shares: list[float | None] = [None] * number
-
-    def read_all() -> None:
-        nonlocal last
-        now = psutil.cpu_times(percpu=True)
-        for core, (after, before) in enumerate(zip(now, last, strict=False)):
-            total = _total(after) - _total(before)
-            shares[core] = _share(1 - (_idle(after) - _idle(before)) / total) if total > 0 else None
-        last = now
-
-    def reader(core: int) -> Callable[[], Values]:
-        def read() -> Values:
-            if core == 0:
-                read_all()
-            return (shares[core],)
-
-        return read
-
-    return [Channel(f"{CORE}{core}", ("cpu_utilisation",), CORE_PERIOD_S, reader(core)) for core in range(number)]
 
 
 def _total(times: Any) -> float:
@@ -116,13 +89,6 @@ def _temperature() -> Values:
 def _used_memory() -> Values:
     memory = psutil.virtual_memory()
     return (float(memory.total - memory.available),)
-
-
-def _disk() -> Values:
-    counters = psutil.disk_io_counters()
-    if counters is None:
-        raise MissingError("the operating system counts no disk traffic")
-    return (float(counters.read_bytes), float(counters.write_bytes))
 
 
 def _network() -> Values:

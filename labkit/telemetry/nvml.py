@@ -6,9 +6,7 @@ missing, with the driver's reason, and never zero.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,22 +41,11 @@ GPM_METRICS = {  # name -> (pynvml's constant, factor to SI)
     "nvlink_sent_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", MIB),
 }
 ALL_LINKS = 2**32 - 1  # scope of NVLink's counters: a link's number, or this one for all links together
-# Totals received and sent since the driver was loaded: metrics, NVML fields, scope, bytes per unit (NVML's header).
-COUNTED = (
-    (
-        ("nvlink_received_bytes", "nvlink_sent_bytes"),
-        ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"),
-        ALL_LINKS,
-        1024,
-    ),
-    (
-        ("pcie_received_bytes", "pcie_sent_bytes"),
-        ("NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES"),
-        0,
-        1,
-    ),
-)
-SLOW_PCIE = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")  # of devices without GPM
+# Bytes received and sent since the driver was loaded, in units of 1,024 (NVML's header).
+NVLINK_TOTALS = {
+    "nvlink_received_bytes": "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
+    "nvlink_sent_bytes": "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
+}
 PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 
 
@@ -167,8 +154,8 @@ def channels(nvml: Any, index: int) -> list[Channel]:
             PERIOD_S["utilisation"],
             lambda: [(rates := call("nvmlDeviceGetUtilizationRates")).gpu / 100, rates.memory / 100],
         ),
-        *(_counted(device, *counter) for counter in COUNTED),
-        *([_gpm(device)] if gpm is not None and gpm.isSupportedDevice else [_no_gpm(device), _slow_pcie(device)]),
+        _nvlink_totals(device),
+        _gpm(device) if gpm is not None and gpm.isSupportedDevice else _no_gpm(device),
     ]
 
 
@@ -195,13 +182,13 @@ def _throttle(device: Device) -> float:
         return float(device.call("nvmlDeviceGetCurrentClocksThrottleReasons"))
 
 
-def _counted(device: Device, metrics: Sequence[str], fields: Sequence[str], scope: int, unit: int) -> Channel:
-    """Return a channel of bytes on NVLink or PCIe. PCIe totals wrap at an unknown size: then growth is unknown."""
+def _nvlink_totals(device: Device) -> Channel:
+    """Return a channel of the bytes on all NVLinks together."""
 
     def read() -> Values:
-        return [value * unit for value in device.fields(fields, scope)]
+        return [value * 1024 for value in device.fields(list(NVLINK_TOTALS.values()), ALL_LINKS)]
 
-    return Channel(device.source, metrics, PERIOD_S[metrics[0]], read)
+    return Channel(device.source, list(NVLINK_TOTALS), PERIOD_S["nvlink_sent_bytes"], read)
 
 
 def _no_gpm(device: Device) -> Channel:
@@ -210,7 +197,7 @@ def _no_gpm(device: Device) -> Channel:
     def read() -> Values:
         raise MissingError("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
 
-    return Channel(device.source, [name for name in GPM_METRICS if name not in SLOW_PCIE], GPM_PERIOD_S, read)
+    return Channel(device.source, list(GPM_METRICS), GPM_PERIOD_S, read)
 
 
 def _gpm(device: Device) -> Channel:
@@ -253,30 +240,3 @@ def _gpm_value(device: Device, metric: Any, factor: float) -> float | MissingErr
         return MissingError(f"the driver says: {device.nvml.NVMLError(metric.nvmlReturn)}")
     value = float(metric.value)
     return value * factor if metric.nvmlReturn == 0 and value >= 0 else None  # NaN is not >= 0 either
-
-
-def _slow_pcie(device: Device) -> Channel:
-    """Return a channel of NVML's PCIe rates. The call measures for 20 ms, in a thread of its own."""
-    nvml, period = device.nvml, PERIOD_S[SLOW_PCIE[0]]
-    latest: deque[Values | Exception] = deque(maxlen=1)
-
-    def measure() -> None:
-        counters = (nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES)
-        while True:
-            try:
-                latest.append([device.call("nvmlDeviceGetPcieThroughput", counter) * 1024.0 for counter in counters])
-            except (MissingError, ReadingError) as reason:
-                latest.append(reason)
-                if isinstance(reason, MissingError):
-                    return
-            time.sleep(period)
-
-    threading.Thread(target=measure, daemon=True, name="pcie").start()
-
-    def read() -> Values:
-        values = latest.popleft() if latest else (None,) * len(SLOW_PCIE)
-        if isinstance(values, Exception):
-            raise values
-        return values
-
-    return Channel(device.source, SLOW_PCIE, period, read)

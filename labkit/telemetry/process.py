@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from labkit.places import ROOT
 from labkit.records import observed
 from labkit.records.series import Series, Span
-from labkit.sensors import CORE, CORE_PERIOD_S, KINDS, RAPL, RAPL_PERIOD_S
+from labkit.sensors import KINDS, RAPL, RAPL_PERIOD_S
 from labkit.telemetry.windows import Marks, Recording, summarise
 
 KEEP_S = 30.0  # of readings before a trial that are kept for the trial
@@ -25,7 +25,6 @@ CATCH_UP_S = 1.5  # how long the end of a trial waits for its last readings
 STARTUP_S = 20.0
 MAX_RESTARTS = 3
 SILENT_S = 10.0  # a process without a message for this long counts as dead
-PERIODS_OF_SOURCES = ((CORE, CORE_PERIOD_S), (RAPL, RAPL_PERIOD_S))  # sources whose period is not their metric's
 
 Row = tuple[float, float]
 
@@ -200,7 +199,7 @@ class TelemetryProcess:
                 continue
             spans: list[Span] = [(a, b) for of, metrics, a, b, _ in gaps if of == source and metric in metrics]
             times, values = zip(*readings, strict=True)
-            period_s = next((period for prefix, period in PERIODS_OF_SOURCES if source.startswith(prefix)), None)
+            period_s = RAPL_PERIOD_S if source.startswith(RAPL) else None
             part = Series(metric, times, values, spans, period_s=period_s).between(start_s - 2.0, end_s + 1.0)
             if len(part):
                 series[source, metric] = part

@@ -11,7 +11,7 @@ import numpy as np
 
 from labkit.records import Blocks, observed, series
 from labkit.records.series import Series, Span
-from labkit.sensors import CORE, GPU, rate_name, throttle_names
+from labkit.sensors import GPU, rate_name, throttle_names
 
 CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the trial's highest
 # Metrics that a record keeps outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
@@ -118,7 +118,7 @@ def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str
     sources: dict[str, dict[str, observed.Statistic]] = {}
     gaps: dict[str, float] = {}
     for (source, metric), readings in recording.series.items():
-        if kept is not None and (metric not in kept or source.startswith(CORE)):
+        if kept is not None and metric not in kept:
             continue
         statistic = readings.statistic(*span)
         if readings.kind == "counter" and not metric.endswith("energy_j"):
@@ -128,9 +128,7 @@ def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str
         unknown = readings.unknown_s(*span)
         if unknown > 0:
             gaps[source] = max(gaps.get(source, 0.0), unknown)
-    return observed.Window(
-        start_s=span[0] - zero, length_s=span[1] - span[0], sources=_cores_together(sources), gap_s=gaps
-    )
+    return observed.Window(start_s=span[0] - zero, length_s=span[1] - span[0], sources=sources, gap_s=gaps)
 
 
 def _rate(counter: Series, span: Span) -> series.Statistic | None:
@@ -140,17 +138,6 @@ def _rate(counter: Series, span: Span) -> series.Statistic | None:
         return None
     rate = grown / (span[1] - span[0])
     return series.Statistic(rate, rate, rate, int(np.sum((counter.times_s >= span[0]) & (counter.times_s <= span[1]))))
-
-
-def _cores_together(sources: dict[str, dict[str, observed.Statistic]]) -> dict[str, dict[str, observed.Statistic]]:
-    """Replace the cores by one distribution of their means, of the host, and return `sources`. Series keep cores."""
-    cores = [sources.pop(name) for name in list(sources) if name.startswith(CORE)]
-    means = [core["cpu_utilisation"].mean for core in cores if "cpu_utilisation" in core]
-    if means:
-        sources.setdefault("host", {})["cpu_core_utilisation"] = observed.Statistic(
-            mean=_shorten(float(np.mean(means))), low=min(means), high=max(means), n=len(means)
-        )
-    return sources
 
 
 def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[str, observed.Statistic]]:

@@ -107,8 +107,6 @@ CHIPS = {
 COUNTER_RENEWS_S = 0.1
 COUNTED_BEFORE_J = 5e6  # since the driver was loaded
 COUNTED_BEFORE_BYTES = 2**40
-NVLINK = (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
-PCIE_TAKES_S = 0.02
 ALWAYS = {"period_s": 1.0, "share": 1.0}
 
 
@@ -182,15 +180,10 @@ class Device:
             return self.energy_j(epoch_s + restart_s, shown_s)
         return COUNTED_BEFORE_J + self.energy_j(epoch_s, shown_s)
 
-    def counts(self, number: int) -> bool:
-        """Return whether the device has the byte counter with this field number."""
-        return self.chip.nvlinks > 0 if number in NVLINK else self.chip.has_gpm
-
     def counted(self, number: int, scope: int, at_s: float) -> int:
-        """Return a byte counter's value in its own unit, of one link or (scope 2**32 - 1) of all links."""
-        rate, unit, end = COUNTED_WHEN_BUSY[number]
-        links = 1 if scope == 2**32 - 1 or number not in NVLINK else self.chip.nvlinks
-        return int(COUNTED_BEFORE_BYTES + rate * self.busy_s(at_s) / links) // unit % end
+        """Return NVLink's counter in KiB, of one link or (scope 2**32 - 1) of all links."""
+        links = 1 if scope == 2**32 - 1 else self.chip.nvlinks
+        return int(COUNTED_BEFORE_BYTES + COUNTED_WHEN_BUSY[number] * self.busy_s(at_s) / links) // 1024
 
     def throttle(self) -> dict[str, Any]:
         """Return the throttle entry in force now, or {"bits": 0}."""
@@ -338,11 +331,9 @@ def nvmlDeviceGetTotalEnergyConsumption(handle):
     return round(1e3 * handle.device.counted_j(time.monotonic()))
 
 
-COUNTED_WHEN_BUSY = {  # bytes/s when busy, bytes per count, value at which the counter wraps
-    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: (400 * 2**20, 1024, 2**64),
-    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: (300 * 2**20, 1024, 2**64),
-    NVML_FI_DEV_PCIE_COUNT_TX_BYTES: (100 * 2**20, 1, 2**64),
-    NVML_FI_DEV_PCIE_COUNT_RX_BYTES: (1000 * 2**20, 1, 2**31),
+COUNTED_WHEN_BUSY = {  # bytes/s when busy
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: 400 * 2**20,
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: 300 * 2**20,
 }
 
 
@@ -356,7 +347,7 @@ def nvmlDeviceGetFieldValues(handle, fieldIds):
         if number == NVML_FI_DEV_POWER_INSTANT and device.chip.has_instant_power:
             shown_s = _renewed(time.monotonic(), device.chip.power_renews_s)
             value.value.uiVal = round(1e3 * device.power_w(shown_s))
-        elif number in COUNTED_WHEN_BUSY and device.counts(number):
+        elif number in COUNTED_WHEN_BUSY and device.chip.nvlinks:
             value.valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
             value.value.ullVal = device.counted(number, scope, time.monotonic())
         else:
@@ -372,14 +363,6 @@ def nvmlDeviceGetCurrentClocksEventReasons(handle):
 @_answered
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
     return handle.device.throttle()["bits"]
-
-
-@_answered
-def nvmlDeviceGetPcieThroughput(device, counter):
-    began = time.monotonic()
-    time.sleep(PCIE_TAKES_S)  # the real call also counts for this long
-    most = {NVML_PCIE_UTIL_TX_BYTES: 1_000_000, NVML_PCIE_UTIL_RX_BYTES: 2_000_000}[counter]
-    return round(most * device.device.load(began, began + PCIE_TAKES_S))
 
 
 @_answered

@@ -54,10 +54,8 @@ from tests.processes import eventually
 FAKE_NVML = ROOT / "tests" / "fake_nvml"
 BLOCK_S = 0.1
 SECOND_S = 1.1  # a little more than the longest period of 1 s, so that each sensor is read again
-PCIE = {"pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"}
-GPM = {sensor.metric for sensor in GPM_SENSORS} - PCIE
+GPM = {sensor.metric for sensor in GPM_SENSORS}
 NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
-COUNTED = NVLINK | {"pcie_received_bytes", "pcie_sent_bytes"}
 
 
 def has_ended(pid: int) -> bool:
@@ -203,11 +201,9 @@ def periods(chip: str) -> dict[str, float]:
 
 
 def test_no_sensor_is_read_more_often_than_it_renews() -> None:
-    renewed = {sensor.metric: sensor.period_s for sensor in (*GPU_SENSORS, *GPM_SENSORS)}  # for PCIe, the period of GPM
-    assert periods("hopper") == renewed
-    slow_pcie = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS if sensor.metric in PCIE}
-    assert periods("volta") == renewed | slow_pcie
-    assert periods("kepler") == renewed | slow_pcie | {"power_w": 0.02}
+    renewed = {sensor.metric: sensor.period_s for sensor in (*GPU_SENSORS, *GPM_SENSORS)}
+    assert periods("hopper") == periods("volta") == renewed
+    assert periods("kepler") == renewed | {"power_w": 0.02}
 
 
 def test_gpm_exists_from_hopper_on_and_is_missing_with_a_reason_before(generations: Sampled) -> None:
@@ -220,7 +216,6 @@ def test_gpm_exists_from_hopper_on_and_is_missing_with_a_reason_before(generatio
         else:
             assert not GPM & set(metrics)
             assert {name for name, reason in missing[source].items() if "comes with Hopper" in reason} == GPM
-        assert set(metrics) >= PCIE, "every generation measures PCIe in some way"
 
 
 def test_counted_bytes_give_a_rate_beside_that_of_gpm_and_are_missing_without_nvlink(
@@ -243,13 +238,6 @@ def test_counted_bytes_give_a_rate_beside_that_of_gpm_and_are_missing_without_nv
             gpms = metrics.get(f"{name}_per_s")
             assert (gpms is not None) == (chip == "hopper"), "GPM's rate is kept beside the counters'"
     assert gpms is not None and gpms.high == pytest.approx(300 * 2**20)
-
-
-def test_a_counter_that_wraps_in_a_window_has_no_rate_there(generations: Sampled) -> None:
-    metrics = generations.metrics("gpu3")
-    assert ("gpu3", "pcie_received_bytes") in generations.recording.series, "the counter was read and wrapped"
-    assert rate_name("pcie_received_bytes") not in metrics
-    assert metrics[rate_name("pcie_sent_bytes")].mean > 0
 
 
 def test_a_lacking_sensor_is_missing_with_the_drivers_reason_and_never_0(generations: Sampled) -> None:
@@ -277,8 +265,8 @@ def test_readings_are_in_si_units_and_shares(generations: Sampled) -> None:
         assert metrics["memory_clock_hz"].mean == chip.memory_clock_mhz * 1e6
         assert metrics["memory_bytes"].mean == pytest.approx(2**31)
         assert metrics["temperature_c"].mean == 61
-        assert 0 < metrics["pcie_sent_bytes_per_s"].high <= (100 * 2**20 if chip.has_gpm else 1_000_000 * 1024)
     hopper = generations.metrics("gpu3")
+    assert 0 < hopper["pcie_sent_bytes_per_s"].high <= 100 * 2**20
     assert hopper["sm_activity"].mean == pytest.approx(0.9 * busy, abs=0.12)
     assert hopper["fp16_activity"].high == 0, "a 0 that the device reports is kept"
     host = generations.metrics("host")
@@ -321,7 +309,6 @@ TROUBLES: list[dict[str, Any]] = [
     {"index": 2, "from_s": 1, "to_s": 1.8, "error": "NVML_ERROR_GPU_IS_LOST"},
     {"index": 5, "function": "nvmlDeviceGetTemperature", "error": "NVML_ERROR_NO_PERMISSION"},
     {"index": 5, "function": "nvmlDeviceGetClockInfo", "from_s": 1, "error": "NVML_ERROR_NOT_SUPPORTED"},
-    {"index": 6, "function": "nvmlDeviceGetPcieThroughput", "error": "NVML_ERROR_NOT_SUPPORTED"},
 ]
 THROTTLES: list[dict[str, Any]] = [
     {"index": 2, "from_s": 2.55, "to_s": 3.15, "bits": 0x40},
@@ -337,7 +324,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
         tmp_path_factory.mktemp("troubled"),
         34,
         [(0, 34)],
-        chips=["hopper", "hopper", "kepler", "volta", "hopper", "hopper", "pascal"],
+        chips=["hopper", "hopper", "kepler", "volta", "hopper", "hopper"],
         faults=TROUBLES,
         throttle=THROTTLES,
         counter_restarts_at_s={"3": 1.5},
@@ -359,7 +346,7 @@ def gaps(sampled_trial: Sampled, source: str) -> dict[str, tuple[float, float, s
 def test_a_reading_that_fails_for_a_while_is_a_gap_and_not_0(troubled: Sampled) -> None:
     assert troubled.telemetry.status == "ok"
     failed = gaps(troubled, "gpu0")
-    assert set(failed) == {"power_w"} | COUNTED, "sensors read by other functions went on"
+    assert set(failed) == {"power_w"} | NVLINK, "sensors read by other functions went on"
     start, end, reason = failed["power_w"]
     assert 0.5 < start <= 1.0 < 2.2 <= end < 2.9
     assert reason == "Timeout"
@@ -378,7 +365,7 @@ def test_a_gpu_that_is_lost_and_returns_has_a_gap_in_every_metric(troubled: Samp
     failed = gaps(troubled, source)
     assert {reason for _, _, reason in failed.values()} == {"GPU is lost"}
     read = {metric for of, metric in troubled.recording.series if of == source}
-    assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(failed) <= read | {"memory_clock_hz"} | PCIE
+    assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(failed) <= read | {"memory_clock_hz"}
     start, end, _ = failed["power_w"]
     assert 0.5 < start <= 1.0 < 1.8 <= end < 3.3, "the GPU is opened again after at most about 1 s"
     assert troubled.recording.series[source, "power_w"].times_s[-1] > troubled.marks.blocks[0][0] + end
@@ -412,13 +399,6 @@ def test_a_sensor_that_stops_being_supported_has_a_gap_and_is_not_missing(troubl
     start, end, reason = failed["sm_clock_hz"]
     assert start <= 1.0 < 3.2 < end, "the gap lasts to the end"
     assert reason == "the driver says: Not Supported"
-
-
-def test_pcie_that_the_driver_does_not_measure_is_only_missing(troubled: Sampled) -> None:
-    missing = troubled.telemetry.missing["gpu6"]
-    assert {missing.get(metric) for metric in PCIE} == {"the driver says: Not Supported"}
-    assert not PCIE & set(troubled.metrics("gpu6"))
-    assert gaps(troubled, "gpu6") == {}
 
 
 def test_only_the_gpm_metrics_that_a_board_lacks_are_missing(troubled: Sampled) -> None:
@@ -488,19 +468,15 @@ def test_the_named_method_is_the_weakest_of_all_windows() -> None:
         assert [n for n, window in enumerate(telemetry.energy) if window.energy_j["gpu0"] is None] == unknown
 
 
-def test_a_counter_becomes_a_rate_and_cores_become_a_single_distribution() -> None:
+def test_a_counter_becomes_a_rate_unless_it_went_back() -> None:
     recording = Recording(
         {
-            ("host", "disk_read_bytes"): Series("disk_read_bytes", [-1, 0, 1, 2], [0, 100, 300, 500]),
-            ("core0", "cpu_utilisation"): Series("cpu_utilisation", [0, 1], [0.5, 0.25]),
-            ("core1", "cpu_utilisation"): Series("cpu_utilisation", [0, 1], [0.5, 0.75]),
+            ("host", "network_sent_bytes"): Series("network_sent_bytes", [-1, 0, 1, 2], [0, 100, 300, 500]),
+            ("host", "network_received_bytes"): Series("network_received_bytes", [-1, 0, 1, 2], [0, 100, 50, 500]),
         }
     )
-    timed = summarise(recording, marks_of(0.0, 10, energy=[])).windows["timed"]
-    assert set(timed.sources) == {"host"}, "only the series hold single cores"
-    assert timed.sources["host"]["disk_read_bytes_per_s"].mean == pytest.approx(200)
-    cores = timed.sources["host"]["cpu_core_utilisation"]
-    assert (cores.low, cores.mean, cores.high, cores.n) == (0.25, 0.5, 0.75, 2)
+    host = summarise(recording, marks_of(0.0, 10, energy=[])).windows["timed"].sources["host"]
+    assert {name: rate.mean for name, rate in host.items()} == {"network_sent_bytes_per_s": pytest.approx(200)}
 
 
 @given(
@@ -636,7 +612,7 @@ def test_sensors_are_read_at_multiples_of_their_periods_from_any_start(period_s:
 
 def test_a_sensor_without_a_first_value_is_read_again_soon() -> None:
     script = Script((None,), (1.0,))
-    channel = Channel("core0", ["cpu_utilisation"], 2.0, script.read)
+    channel = Channel("host", ["cpu_utilisation"], 2.0, script.read)
     script.now_s = 1001.7
     channel.sample(script.now, Report())
     assert channel.due_s == 1002.0
@@ -1087,12 +1063,7 @@ def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path) -> N
     assert telemetry.energy == [], "the trial has no energy windows"
     rows = SeriesStore(tmp_path / "cpu", HOST.id, STUDY).read()
     assert set(rows["key"]) == {short_hash(record.key)}
-    assert "host" in set(rows["source"]), "a core has its first share after seconds"
-
-
-def test_each_core_is_a_separate_source() -> None:
-    sources = {channel.source for channel in machine_module.channels()}
-    assert {f"core{number}" for number in range(psutil.cpu_count() or 1)} <= sources
+    assert "host" in set(rows["source"])
 
 
 def kill_the_sampler() -> None:
