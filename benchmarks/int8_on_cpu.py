@@ -22,7 +22,7 @@ from torch.fx.experimental.optimization import fuse
 from torch.nn import functional
 
 from labkit.data import open_data
-from labkit.engines.openvino_on_cpu import compile_network, why_unsupported
+from labkit.engines.openvino_on_cpu import compile_converted, convert, quantise, why_unsupported
 from labkit.hardware.host import this_host
 from labkit.models import build
 from labkit.statistics import log_interval
@@ -64,9 +64,11 @@ def measure(px: int, batch: int, rounds: int, threads: int) -> dict[str, list[fl
     model = settled_model(px)
     images = images_of(px, batch, first=20_000)
     calibration = list(calibration_batches(px))
+    network = convert(model, calibration[0])
+    quantised = quantise(network, calibration)  # before compilation fixes the batch
     legs: dict[str, Predict] = {
-        "OpenVINO FP32": compile_network(model, calibration, precision="fp32", batch=batch, threads=threads),
-        "OpenVINO INT8": compile_network(model, calibration, precision="int8", batch=batch, threads=threads),
+        "OpenVINO FP32": compile_converted(network, precision="fp32", batch=batch, threads=threads),
+        "OpenVINO INT8": compile_converted(quantised, precision="int8", batch=batch, threads=threads),
         "PyTorch eager": model,
         "PyTorch tuned": tuned(model),
     }

@@ -21,16 +21,12 @@ import logging
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable
 from importlib.metadata import version
-from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from labkit.errors import Unsupported
 
 Precision = Literal["fp32", "bf16", "int8"]
 PRECISIONS = get_args(Precision)
@@ -87,26 +83,6 @@ class CompiledNetwork:
             if kind in MULTIPLYING:
                 counts.setdefault(kind, Counter())[facts["runtimePrecision"].astype(str)] += 1
         return counts
-
-
-def compile_network(
-    model: torch.nn.Module, calibration: Iterable[torch.Tensor], *, precision: Precision, batch: int, threads: int
-) -> CompiledNetwork:
-    """Return the network as OpenVINO runs it in `precision` on `threads` cores, `batch` images at a time.
-
-    `calibration` are float32 batches (n, 3, H, W). INT8 keeps all in memory while it finds ranges; others read the
-    first one's shape. The model is on the CPU in evaluation mode and is not changed. Raise ValueError in training mode
-    or without a calibration batch, Unsupported if a package is missing or the CPU has no BF16.
-    """
-    if reason := why_unsupported(precision):
-        raise Unsupported(reason)
-    batches = list(calibration if precision == "int8" else islice(calibration, 1))
-    if not batches:
-        raise ValueError("no calibration batch was given: give one or more, for ranges and the images' shape")
-    network = convert(model, batches[0])
-    if precision == "int8":
-        network = quantise(network, batches)
-    return compile_converted(network, precision=precision, batch=batch, threads=threads)
 
 
 def convert(model: torch.nn.Module, images: torch.Tensor) -> Any:

@@ -49,7 +49,6 @@ def open_readers(trial: Trial, stored: StoredSet, *, numbers: range) -> tuple[li
         "workers": trial.workers,
         "file_bytes": stored.file_bytes,
         "files": len(stored.files),
-        "cut_shards": readers[0].cut_shards,
         "readers_start_s": time.perf_counter() - began,
     }
     return readers, facts

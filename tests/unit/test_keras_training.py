@@ -298,7 +298,7 @@ def test_the_modules_that_workers_import_import_no_framework() -> None:
 
 
 def judged(first: float, **about: Any) -> dict[str, Any]:
-    usual: dict[str, Any] = {"expected": 7.0, "undropped": None, "precision": "fp32", "classes": 1000}
+    usual: dict[str, Any] = {"expected": 7.0, "undropped": None, "precision": "fp32"}
     return gate.judge(first, **(usual | about))
 
 
@@ -317,13 +317,6 @@ def test_with_dropout_the_gate_checks_the_losses_without_and_with_it() -> None:
         judged(7.0, undropped=7.2)
     with pytest.raises(GateError, match=r"with dropout the first step's loss is 8\.0000"):
         judged(8.0, undropped=7.0)
-
-
-def test_without_pytorch_the_first_loss_must_be_that_of_an_untrained_network() -> None:
-    assert judged(7.8, expected=None)["expected_loss"] == pytest.approx(np.log(1000))
-    for wrong in (2.3, 14.0):
-        with pytest.raises(GateError, match=r"has a loss near 6\.9078"):
-            judged(wrong, expected=None)
 
 
 def test_batches_come_in_the_loaders_order_and_share_no_memory() -> None:

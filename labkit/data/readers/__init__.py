@@ -46,7 +46,6 @@ READS: dict[str, tuple[str, ...]] = {
 CACHE_PX = 256  # edge of the images of the form `cache`
 ORDERS = ("shuffled", "as stored")
 SHARING = ("torch_pil", "torch_decode", "torch_nvjpeg", "mapped", "resident")  # readers that can share an order
-ON_CORRUPT = ("skip", "raise")
 _MODULES = {
     **dict.fromkeys(("torch_pil", "torch_decode", "torch_nvjpeg"), "of_torch"),
     **{"tf_data": "of_tensorflow", "grain": "of_grain", "webdataset": "of_webdataset", "dali": "of_dali"},
@@ -92,16 +91,15 @@ def open_reader(
     seed: int,
     device: str,
     order: str = "shuffled",
-    on_corrupt: str = "skip",
     train: bool = True,
     shard: Shard = WHOLE,
 ) -> Reader:
     """Return a reader of endless full batches: `next_batch()` gives uint8 (B, 3, px, px) and int64 (B,).
 
     Each sample comes once per epoch, in a new order per epoch, which `seed` decides. `order="as stored"` keeps the
-    order of the files. `on_corrupt="raise"` ends with a LabkitError at the first sample that cannot be read, instead of
-    skipping and counting it. With `train=False` the shorter side is resized to 256/224 of `image_px`, and the centre is
-    cropped. Batches are on the host (pinned if the device is a GPU), or on the device (`reader.on_device`).
+    order of the files. Samples that cannot be read are skipped and counted. With `train=False` the shorter side is
+    resized to 256/224 of `image_px`, and the centre is cropped. Batches are on the host (pinned if the device is a
+    GPU), or on the device (`reader.on_device`).
 
     Readers with the same seed and different shards share one order, in which each image comes once.
 
@@ -109,9 +107,8 @@ def open_reader(
     """
     if reason := why_not(name, stored.form, device):
         raise Unsupported(reason)
-    for what, value, valid in (("order", order, ORDERS), ("on_corrupt", on_corrupt, ON_CORRUPT)):
-        if value not in valid:
-            raise unknown(what, value, valid)
+    if order not in ORDERS:
+        raise unknown("order", order, ORDERS)
     for what, number, least in (("batch", batch, 1), ("image_px", image_px, 1), ("workers", workers, 0)):
         if number < least:
             raise UserError(f"a reader's {what} must be at least {least}, not {number}.")
@@ -132,7 +129,6 @@ def open_reader(
         seed=seed,
         device=device,
         shuffled=order == "shuffled",
-        skips=on_corrupt == "skip",
         train=train,
         shard=shard,
     )

@@ -23,7 +23,7 @@ class Files:
     """The bytes of the files and their labels; None for a file that cannot be read."""
 
     def __init__(self, wanted: Wanted) -> None:
-        self._folder, self._skips = str(wanted.stored.folder), wanted.skips
+        self._folder = str(wanted.stored.folder)
         # Plain tuples: workers need not import the module of the samples' own type.
         self._samples = [(sample.path, sample.label) for sample in wanted.stored.samples]
 
@@ -36,8 +36,6 @@ class Files:
             with open(f"{self._folder}/{name}", "rb") as file:  # noqa: PTH123 - a Path per file would cost time
                 return file.read(), label
         except OSError:
-            if not self._skips:
-                raise
             return None, label
 
     def __repr__(self) -> str:
@@ -48,7 +46,7 @@ class Decode(pygrain.RandomMapTransform):  # type: ignore[misc, unused-ignore]
     """Decode, crop, resize and flip. An unreadable sample becomes a black image, marked as not `read`."""
 
     def __init__(self, wanted: Wanted) -> None:
-        self._px, self._train, self._skips = wanted.image_px, wanted.train, wanted.skips
+        self._px, self._train = wanted.image_px, wanted.train
 
     def random_map(self, element: tuple[bytes | None, int], rng: np.random.Generator) -> dict[str, Any]:
         """Return the image, uint8 (3, px, px), the label, and whether the image could be read."""
@@ -59,8 +57,6 @@ class Decode(pygrain.RandomMapTransform):  # type: ignore[misc, unused-ignore]
                 raise OSError("the file cannot be read")
             image = self._prepared(Image.open(io.BytesIO(data)).convert("RGB"), rng)
         except UNREADABLE:
-            if not self._skips:
-                raise
             read = False
         return {"image": image, "label": np.int64(label), "read": np.bool_(read)}
 

@@ -34,9 +34,7 @@ class TensorFlowReader(Reader):
         import tensorflow as tf
 
         tf.config.set_visible_devices([], "GPU")
-        if wanted.skips and not any(
-            True for _ in _prepared(tf, _samples(tf, replace(wanted, shuffled=False)), wanted).take(1)
-        ):
+        if not any(True for _ in _prepared(tf, _samples(tf, replace(wanted, shuffled=False)), wanted).take(1)):
             # TensorFlow skips the errors of an endless pipeline without end.
             raise LabkitError(f"the reader tf_data can read none of the images in {wanted.stored.folder}.")
         self._delivered = 0
@@ -83,7 +81,7 @@ def _prepared(tf: Any, samples: Any, wanted: Wanted) -> Any:
         return number, _image(tf, data, wanted), label
 
     prepared = samples.enumerate().map(prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return prepared.ignore_errors() if wanted.skips else prepared
+    return prepared.ignore_errors()
 
 
 def _files(tf: Any, wanted: Wanted) -> Any:
@@ -103,8 +101,7 @@ def _records(tf: Any, wanted: Wanted) -> Any:
     }
 
     def records_of(file: Any) -> Any:
-        records = tf.data.TFRecordDataset(file)
-        return records.ignore_errors() if wanted.skips else records  # a file that is cut off ends at the cut
+        return tf.data.TFRecordDataset(file).ignore_errors()
 
     def parse(record: Any) -> tuple[Any, Any]:
         values = tf.io.parse_single_example(record, described)

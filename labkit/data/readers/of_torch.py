@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import cycle, islice
 from typing import Any, TypeAlias
 
@@ -88,7 +89,7 @@ class Files(Dataset[Sample]):
         stored = wanted.stored
         self._paths = np.array([str(stored.folder / name) for name, _, _ in stored.samples])  # no list: forks share it
         self._labels = np.array([label for _, label, _ in stored.samples], dtype=np.int64)
-        self._decode, self._skips = decode, wanted.skips
+        self._decode = decode
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -98,8 +99,6 @@ class Files(Dataset[Sample]):
             with open(self._paths[index], "rb") as file:  # noqa: PTH123 - a Path per file would cost time
                 return self._decode(file.read()), int(self._labels[index])
         except UNREADABLE:
-            if not self._skips:
-                raise
             return None
 
 
@@ -111,11 +110,8 @@ class RowGroups(IterableDataset[Sample]):
 
         self._wanted, self._decode, self._epoch, self._groups = wanted, decode, -1, []
         for file in wanted.stored.files:
-            try:
+            with suppress(OSError, ValueError):  # a damaged file
                 self._groups += [(file, group) for group in range(pq.ParquetFile(file).num_row_groups)]
-            except (OSError, ValueError):  # cut off: the list of row groups was at its end
-                if not wanted.skips:
-                    raise
 
     def __iter__(self) -> Iterator[Sample]:
         import pyarrow.parquet as pq
@@ -133,8 +129,6 @@ class RowGroups(IterableDataset[Sample]):
                 try:
                     yield self._decode(images[int(row)].as_py()), int(labels[row])
                 except UNREADABLE:
-                    if not self._wanted.skips:
-                        raise
                     yield None
 
 
@@ -271,6 +265,4 @@ class NvJpegReader(LoaderReader):
         except RuntimeError:
             if len(data) > 1:
                 return [image for one in data for image in self._decode([one])]
-            if not self.wanted.skips:
-                raise
             return [None]

@@ -47,11 +47,12 @@ def _local_samples(wanted: Wanted) -> Any:
     import webdataset as wds
 
     shards = [str(file) for file in wanted.stored.files]
-    # The handler skips the rest of a shard that is cut off. `cut_shards` counts such shards.
-    handler = wds.ignore_and_continue if wanted.skips else wds.reraise_exception
     shuffle: dict[str, Any] = {"shardshuffle": len(shards), "detshuffle": True, "seed": wanted.seed}
     return wds.WebDataset(
-        shards, handler=handler, empty_check=False, **(shuffle if wanted.shuffled else {"shardshuffle": False})
+        shards,
+        handler=wds.ignore_and_continue,  # it skips the rest of a damaged shard
+        empty_check=False,
+        **(shuffle if wanted.shuffled else {"shardshuffle": False}),
     )
 
 
@@ -61,14 +62,13 @@ def _remote_samples(wanted: Wanted) -> Any:
     from webdataset.tariterators import group_by_keys, tar_file_expander
 
     sizes = dict(wanted.stored.addresses)
-    handler = _skip_damage if wanted.skips else wds.reraise_exception
     return wds.DataPipeline(
         wds.SimpleShardList(list(sizes)),
         wds.split_by_worker,
         wds.detshuffle(len(sizes), seed=wanted.seed) if wanted.shuffled else None,
         _Open(sizes),
-        wds.pipelinefilter(tar_file_expander)(handler=handler),
-        wds.pipelinefilter(group_by_keys)(handler=handler),
+        wds.pipelinefilter(tar_file_expander)(handler=_skip_damage),
+        wds.pipelinefilter(group_by_keys)(handler=_skip_damage),
     )
 
 
@@ -95,14 +95,12 @@ class _Decode:
     """Decoder of a sample `{"jpg": bytes, "cls": bytes}`. An unreadable one is wrapped, since `map` drops None."""
 
     def __init__(self, wanted: Wanted) -> None:
-        self._decode, self._skips = with_pillow(wanted), wanted.skips
+        self._decode = with_pillow(wanted)
 
     def __call__(self, sample: dict[str, Any]) -> tuple[Sample]:
         try:
             return ((self._decode(sample["jpg"]), int(sample["cls"])),)
         except (KeyError, *UNREADABLE):
-            if not self._skips:
-                raise
             return (None,)
 
 

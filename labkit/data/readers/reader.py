@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from labkit.data.order import WHOLE, Shard
-from labkit.data.readers.cut import cut_shards
 from labkit.errors import LabkitError
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class Wanted:
     seed: int
     device: str
     shuffled: bool
-    skips: bool
     train: bool
     shard: Shard = WHOLE
 
@@ -50,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Reader(ABC):
-    """Endless full batches of a stored set. `skipped` counts unreadable samples, `cut_shards` files cut off.
+    """Endless full batches of a stored set. `skipped` counts unreadable samples.
 
     A part that a skipped sample made short waits until short parts fill a batch. So no sample is lost or repeated, and
     only short parts are copied.
@@ -60,7 +58,7 @@ class Reader(ABC):
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.batch, self.epoch_images = wanted, wanted.batch, wanted.stored.images
-        self.skipped, self.cut_shards = 0, cut_shards(wanted.stored)
+        self.skipped = 0
         self._short: list[Part] = []
         self._skipped_in_turn = 0
 

@@ -2,8 +2,7 @@
 
 Without randomness, the loss is that of the timed step itself, by the engine that runs it. Networks with dropout draw
 other values in each framework, so the step's loss may be a tenth away. For them, the loss without dropout is compared
-as closely as in other networks. If this Python has no PyTorch, the first loss has to be finite and not far from
-log(classes), the loss of a network that knows nothing.
+as closely as in other networks.
 """
 
 from __future__ import annotations
@@ -19,27 +18,16 @@ from labkit.errors import GateError
 # detect a wrong network; FP32 trials of the same loop detect a wrong batch.
 TOLERANCES = {"fp32": 1e-4, "tf32": 5e-4, "fp16": 2e-3, "bf16": 2e-2}
 DROPPED = 0.1  # of an untrained network's loss: what dropout may change
-PLAUSIBLE = 2.0  # times log(classes), or half of it
 
 
-def judge(
-    first: float, *, expected: float | None, undropped: float | None, precision: str, classes: int
-) -> dict[str, Any]:
+def judge(first: float, *, expected: float, undropped: float | None, precision: str) -> dict[str, Any]:
     """Return facts on the comparison for the record. Raise GateError if a difference is larger than it may be.
 
-    `first` is the loss of the first step, `expected` PyTorch's loss (None without PyTorch). `undropped` is the loss
-    without dropout, for networks that have it.
+    `first` is the loss of the first step, `expected` PyTorch's loss. `undropped` is the loss without dropout, for
+    networks that have it.
     """
     if not math.isfinite(first):
         raise GateError(f"the first step's loss is {first}")
-    if expected is None:
-        knowing_nothing = math.log(classes)
-        if not knowing_nothing / PLAUSIBLE < first < knowing_nothing * PLAUSIBLE:
-            raise GateError(
-                f"the first step's loss is {first:.4f}; an untrained network of {classes} classes has a loss "
-                f"near {knowing_nothing:.4f}"
-            )
-        return {"against": "log(classes): this Python has no PyTorch", "expected_loss": knowing_nothing}
     compared = first if undropped is None else undropped
     claim = f"on the same weights and images the first loss is {compared:.6f} and PyTorch's {expected:.6f}: they differ"
     differences = {"loss": ("loss", abs(compared - expected) / abs(expected), TOLERANCES[precision])}

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,6 @@ from labkit.places import temporary_folder
 from labkit.trial import Trial
 
 _known: dict[tuple[Any, ...], dict[str, Any]] = {}
-
-
-def is_there() -> bool:
-    """Return whether there is PyTorch to compare with, in this Python or in the one that runs labkit."""
-    return _python() != sys.executable or find_spec("torch") is not None
 
 
 def _python() -> str:
