@@ -23,7 +23,8 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `frame` with a launch rate beside the blocks, and both rates relative to their means.
 
     `frame` is `Results.frame(hosts="all")`. `relative_images_per_s` and `relative_launch_rate` are the rates over the
-    configuration's geometric mean, in which every host has equal weight. Without such rows, `attrs["reason"]` says why.
+    configuration's geometric mean, in which every host has equal weight. A configuration with a single row is left out.
+    Without rows, `attrs["reason"]` says why.
     """
     rows = frame.dropna(subset=list(RELATIVE)).reset_index(drop=True)
     relative = {}
@@ -32,8 +33,8 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
         of_hosts = logs.groupby([*_CONFIGURATION, "host"], sort=False)["log"].mean()
         means = of_hosts.groupby(_CONFIGURATION, sort=False).mean().rename("mean")
         relative[name] = np.exp(logs["log"] - logs.join(means, on=_CONFIGURATION)["mean"])
-    found = rows.assign(**relative)
-    found.attrs = dict(frame.attrs) | ({"reason": NO_BURSTS} if found.empty else {})
+    found = rows.assign(**relative)[rows.groupby(_CONFIGURATION)["host"].transform("size") > 1]
+    found.attrs = dict(frame.attrs) | ({"reason": NO_BURSTS if rows.empty else TOO_FEW} if found.empty else {})
     return found
 
 

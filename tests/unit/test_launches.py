@@ -227,6 +227,14 @@ def test_points_are_relative_to_the_mean_of_hosts_with_equal_weights() -> None:
     assert points["relative_launch_rate"].tolist() == pytest.approx([1.0] * 4)
 
 
+def test_a_configuration_with_one_run_is_left_out() -> None:
+    """Two such runs of a host would have the same launch rate, 1, and a line cannot average their throughput."""
+    logs = pd.DataFrame({"host": "a", "key_hash": ["k", "l", "m", "m"], "launches": [0.0, 0.1, 0.2, 0.3]})
+    points = launches.points(made(logs.assign(throughput=0.0)))
+    assert points["key_hash"].tolist() == ["m", "m"]
+    assert launches.points(made(logs.head(2).assign(throughput=0.0))).attrs["reason"] == launches.TOO_FEW
+
+
 def test_too_few_points_or_hosts_give_no_share() -> None:
     two_hosts = explained(simulated(2))
     assert math.isnan(two_hosts.loc["between", "value"]) and two_hosts.loc["between", "reason"] == launches.TOO_FEW
