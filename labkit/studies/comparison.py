@@ -90,7 +90,7 @@ def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:
 
     `ratios` has the columns `CONFIGURATION`. If several studies have the same configuration, the first is kept.
     """
-    setting = ratios.groupby([*_SETTING, "study", "batch"], dropna=False)["mode"]
+    setting = ratios.groupby([*_SETTING, "batch"], dropna=False)["mode"]
     is_both = setting.transform(lambda modes: modes.eq(EAGER).any() and modes.str.contains(GRAPH).any())
     both = ratios[is_both.astype(bool)]
     largest = both[both["batch"] == both.groupby(_SETTING)["batch"].transform("max")]
