@@ -96,7 +96,8 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, results, findings)
     days = committed()
-    write_claims(report / "claims.html", findings, title=profile.title, links=[LINKS[0], LINKS[2]], days=days)
+    links = [LINKS[0], LINKS[2]]
+    write_claims(report / "claims.html", findings, title=_in_sentence(profile.title), links=links, days=days)
     write_papers(report, findings, title=profile.title, links=LINKS)
     rendered = {
         "Written": utc_now(),
