@@ -41,11 +41,12 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the timed PyTorch trainings of one job on one device, `titled`.
 
     `mode` omits the optimiser, and is "eager loop" where the host launches each kernel. A GPU's loops that differ from
-    the baseline in one change (study 09) are left out, because they would have the baseline's mode. `is_device` tells
-    whether the device alone sets the speed: in a CUDA graph, and on a CPU, which is its own host.
+    the baseline in one change (study 09) are left out, because they would have the baseline's mode, and so are the
+    longer runs for energy, which repeat others. `is_device` tells whether the device alone sets the speed: in a CUDA
+    graph, and on a CPU, which is its own host.
     """
     timed = frame[(frame["workload"] == "train") & (frame["framework"] == "torch") & (frame["epochs"] == 0)]
-    timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone")]
+    timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone") & (timed["energy_windows"] == 0)]
     timed = timed[(timed["device"] == "cpu") | ~free_speed.is_changed(timed)]
     timed = timed.drop_duplicates([*CONFIGURATION, "host", "pass_number"])  # some were traced in several ways
     modes = timed["mode"].str.split(",").str[0].replace({"baseline": EAGER, "eager": EAGER})
@@ -78,10 +79,14 @@ def comparable(steps: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def fastest(alike: pd.DataFrame) -> pd.DataFrame:
-    """Return, per network and image size, the rows of the configuration with the most images/s on any device."""
+    """Return, per network and image size, the rows of the configuration with the most images/s on any device.
+
+    If several studies have the same configuration, the first counts.
+    """
     keys = ["model", "image_px"]
     means = alike.groupby([*ALIKE, "profile"], dropna=False)["images_per_s"].mean().dropna().reset_index()
-    best = means.sort_values("images_per_s").drop_duplicates(keys, keep="last")
+    once = means.sort_values("study").drop_duplicates(["profile", *(name for name in ALIKE if name != "study")])
+    best = once.sort_values("images_per_s").drop_duplicates(keys, keep="last")
     return titled(alike.merge(best[ALIKE], on=ALIKE))
 
 
