@@ -32,9 +32,13 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # import longer than they compute. 03 starts groups of processes for each way between devices, and times messages for
 # 0.3 s. On one GPU it has eleven trials, of 30 s, and starts as many processes for two jobs as for one: 51 %. 12 starts
 # up to 16 workers for each loader, and empties or fills the page cache.
-SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.45, "12_data_pipeline": 0.55}
-# Other studies measured most trials of a shorter pass, so imports dominate.
-SHORTEST_S = 60
+SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
+# On this host other studies measured the trials that several share, so imports weigh more. Of 08 four trials are left.
+FEW_OF_ITS_OWN = {
+    ("cpu", "05_inference", "8215aab88c5a"): 0.54,
+    ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
+    ("cpu", "11_frameworks", "8215aab88c5a"): 0.47,
+}
 # Passes that the end of a call interrupted: a second process imports again.
 INTERRUPTED = {("h100", "01_training", "5986c7f97bad"): {3, 5}}
 # The number of records that a host lacks, because its time ran out.
@@ -136,10 +140,19 @@ def test_most_of_a_pass_is_spent_measuring(profile: str, study: str, host: str) 
         measuring_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in MEASURING)
         preparing_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in PREPARING)
         total_s = startup_s + sum(record.wall_s for record in of_pass) - preparing_s
-        least = SHORT.get(study, MEASURING_SHARE[load_profile(profile).device.kind])
+        usual = SHORT.get(study, MEASURING_SHARE[load_profile(profile).device.kind])
+        least = FEW_OF_ITS_OWN.get((profile, study, host), usual)
         if all(record.short for record in of_pass):  # bursts of tiny operations lie between the blocks
             least -= 0.1
-        assert total_s < SHORTEST_S or measuring_s >= least * total_s
+        assert measuring_s >= least * total_s
+
+
+def test_no_committed_file_is_one_that_git_ignores() -> None:
+    command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this copy of the project is no checkout of git")
+    assert listed.stdout.splitlines() == []
 
 
 def test_a_profile_stays_within_its_limit() -> None:
