@@ -11,7 +11,7 @@ from labkit.claims.shown import evidence, verdicts
 from labkit.places import ROOT
 from tests.committed import committed_reports
 
-PROFILES = ("cpu", "h100", "h100_x2", "h200", "h200_x2")
+PROFILES = ("cpu", "h100", "h100_x2", "h200", "h200_x2", "h200_x4")
 
 
 @pytest.fixture(scope="module")
