@@ -32,11 +32,11 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**{name: pd.Series(cells, rows.index, dtype=object) for name, cells in texts.items()})
 
 
-def stalls(fed_rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the share of the time that each loader's training waits, by `setting` and `loader`.
+def losses(fed_rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the share of throughput that each loader's training loses against images in memory (0 if none is lost).
 
-    It is the throughput lost against images in memory (0 if none is lost). A host queues steps ahead of a GPU, so the
-    seconds in which the host waits are not those in which the GPU waits.
+    A training loses it by waiting or, on a CPU, by sharing the cores with the loader. The rows are by `setting` and
+    `loader`.
     """
     (bound,) = set(fed_rows.loc[fed_rows["reader"] == BOUND, "loader"]) or {BOUND}
     ratios = ratio(fed_rows, "images_per_s", over={"loader": bound}, by=["setting", "loader"])
@@ -70,17 +70,17 @@ def of_files(fed_rows: pd.DataFrame) -> pd.DataFrame:
     return plain if len(plain) else fed_rows[fed_rows["reader"] == "webdataset"]
 
 
-def waiting_of(waits: pd.DataFrame, setting: str) -> str:
-    """Return the stall of a setting for a sentence. `waits` has a row per setting, of `stalls`.
+def share_of(shares: pd.DataFrame, setting: str) -> str:
+    """Return the share of a setting for a sentence. `shares` has a row per setting, of `losses` or `waited`.
 
-    >>> waits = pd.DataFrame({"setting": ["a", "b"], "value": [0.4, 0.0], "low": [0.39, 0.0], "high": [0.41, 0.2]})
-    >>> waiting_of(waits, "a"), waiting_of(waits, "b"), waiting_of(waits, "c")
-    ('40.0 %', 'no waiting found (at most 20 %)', 'not measured')
+    >>> shares = pd.DataFrame({"setting": ["a", "b"], "value": [0.4, 0.0], "low": [0.39, 0.0], "high": [0.41, 0.2]})
+    >>> share_of(shares, "a"), share_of(shares, "b"), share_of(shares, "c")
+    ('40.0 %', 'none found (at most 20 %)', 'not measured')
     """
-    if any(low == 0 for low in waits.loc[waits["setting"] == setting, "low"]):
-        most = value_of(waits.assign(value=waits["high"]), setting=setting)
-        return f"no waiting found (at most {text_of(100 * most, '%', 2)})"
-    return told(waits, "%", scale=100, setting=setting)
+    if any(low == 0 for low in shares.loc[shares["setting"] == setting, "low"]):
+        most = value_of(shares.assign(value=shares["high"]), setting=setting)
+        return f"none found (at most {text_of(100 * most, '%', 2)})"
+    return told(shares, "%", scale=100, setting=setting)
 
 
 def bytes_per_image(loads: pd.DataFrame) -> float:

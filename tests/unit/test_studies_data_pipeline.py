@@ -1,4 +1,4 @@
-"""Tests of study 12_data_pipeline: its trials, the images in files, needs and stalls, and what an epoch reads."""
+"""Tests of study 12_data_pipeline: its trials, the images in files, needs and losses, and what an epoch reads."""
 
 from __future__ import annotations
 
@@ -210,15 +210,15 @@ def fed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_a_stall_is_what_a_training_loses_against_images_in_memory() -> None:
-    stalls = pipeline.stalls(fed(table())).set_index("setting")
-    waiting = stalls.loc[stalls["loader"] == "DataLoader, Pillow (JPEG files)", ["value", "low", "high"]]
+    losses = pipeline.losses(fed(table())).set_index("setting")
+    waiting = losses.loc[losses["loader"] == "DataLoader, Pillow (JPEG files)", ["value", "low", "high"]]
     alexnet, resnet = waiting.loc["AlexNet, FP32, eager"], waiting.loc["ResNet-50, FP32, eager"]
     assert alexnet["value"] == pytest.approx(1 - 16 * 200 / 6_000)
     assert alexnet["low"] <= alexnet["value"] <= alexnet["high"]
     assert resnet["value"] == resnet["low"] == 0
-    of_loader = stalls[stalls["loader"] == "DataLoader, Pillow (JPEG files)"].reset_index()
-    assert pipeline.waiting_of(of_loader, "AlexNet, FP32, eager") == "46.7 %"
-    assert pipeline.waiting_of(of_loader, "ResNet-50, FP32, eager").startswith("no waiting found (at most ")
+    of_loader = losses[losses["loader"] == "DataLoader, Pillow (JPEG files)"].reset_index()
+    assert pipeline.share_of(of_loader, "AlexNet, FP32, eager") == "46.7 %"
+    assert pipeline.share_of(of_loader, "ResNet-50, FP32, eager").startswith("none found (at most ")
 
 
 def test_a_loader_that_is_not_installed_is_a_row_with_its_reason() -> None:
@@ -286,7 +286,7 @@ def test_without_records_every_rule_gives_an_empty_table() -> None:
     nothing = Results([of_records(STUDY, [])])
     frame = pipeline.named(nothing.frame())
     trained, loads = fed(frame), alone(frame)
-    assert pipeline.stalls(trained).empty
+    assert pipeline.losses(trained).empty
     needs = trained.query("reader == 'resident'").assign(read_bytes_per_s=pipeline.bytes_per_image(loads))
     read = estimate(needs, "read_bytes_per_s", by=["setting"])
     assert pipeline.as_ticks(estimate(needs, "images_per_s", by=["setting"]), loads).empty
