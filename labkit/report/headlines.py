@@ -22,7 +22,7 @@ def figures(results: Results) -> list[Figure]:
     training = training[training["device"] == training["device"].mode().get(0)]  # study 06 of a GPU has its CPU too
     made = [
         _compared(
-            training[training["study"] == "02_batch_size"],
+            training.query("study == '01_training' and energy_windows == 0 and image_px == 32"),
             "images_per_s",
             name="gain",
             title="Optimised training is {} times as fast",
@@ -33,7 +33,7 @@ def figures(results: Results) -> list[Figure]:
             "energy_per_image_j",
             name="energy",
             title="The baseline takes {} times the energy",
-            caption="Energy per training image, board power; the same networks.",
+            caption="Energy per training image, board power.",
         ),
         _activity(training),
     ]
@@ -49,6 +49,8 @@ def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, cap
     gains = best["gain"]
     times = gains if METRICS[metric].better == "more" else 1 / gains
     ends = dict.fromkeys(number(end, VAGUE_DIGITS) for end in (times.min(), times.max()))
+    if ((best["gain_low"] <= 1) & (best["gain_high"] >= 1)).all():
+        title = "No difference found between baseline and optimised"
     about = "about " if (best.apply(lambda gain: digits_of(*gain), axis=1) == VAGUE_DIGITS).any() else ""
     return plots.dots(
         pairs,
@@ -71,10 +73,11 @@ def _activity(training: pd.DataFrame) -> Figure | None:
     batch, mode = widest = (driver.set_index(by)["value"] - active.set_index(by)["value"]).idxmax()
     ends = [f"{number(100 * table.set_index(by)['value'][widest], 2)} %" for table in (driver, active)]
     long = pd.concat([driver.assign(counter="nvidia-smi"), active.assign(counter="SMs with work")])
+    long[["value", "low", "high"]] *= 100
     return plots.dots(
         long.sort_values(["batch", "mode"]).head(2 * ROWS),
         y=["batch", "mode"],
-        x="utilisation",
+        x="share, %",
         hue="counter",
         title=f"At batch {batch} ({mode}), nvidia-smi reads {ends[0]} while {ends[1]} of SMs work",
         caption="ResNet-50, 32 px: share of time with any kernel, and share of multiprocessors with work.",

@@ -36,9 +36,19 @@ class Answer:
 
 
 def answer(*bullets: str, short: str = "", number: str = "") -> Answer:
-    """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`."""
-    publish(headline="\n\n".join(bullets), short=short or None, number=number or None)
-    return Answer(bullets)
+    """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`.
+
+    A bullet without a measured value is left out, unless no bullet has one: then the first stays.
+    """
+    shown = tuple(bullet for bullet in bullets if not _is_missing(bullet)) or bullets[:1]
+    publish(headline="\n\n".join(shown), short=short or None, number=number or None)
+    return Answer(shown)
+
+
+def _is_missing(bullet: str) -> bool:
+    """Return whether a bullet says "not measured" and has no number after its bold label, parentheses aside."""
+    values = re.sub(r"\*\*.*?\*\*|\([^)]*\)", "", bullet)
+    return "not measured" in values and not re.search(r"\b\d", values)
 
 
 def _bold(text: str) -> str:

@@ -53,9 +53,9 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
         return _WHY[metric]
     trial = record.as_trial
     if record.short and _in_full_passes(results, trial, metric):
-        return "a short run only times: it has no sensors, trace, queries or ceilings of its own"
+        return "a short run only times: it has no sensors, trace or queries of its own"
     if metric == "roofline_fraction" and roofline.measured(results, trial, record.pass_number).flop_per_s is None:
-        return f"no ceiling of {trial.precision.upper()} was measured in this pass"
+        return f"no ceiling of {trial.precision.upper()} was measured"
     if metric in _OF_BUSY_TIME:
         on_gpu = record.trial["device"] == "cuda"
         return why_missing(results, record, "busy_step_s") if on_gpu else "a CPU is device and host in one"
@@ -144,7 +144,7 @@ def _cost_per_million_images(results: StudyRecords, record: Record) -> float | N
 
 
 def _roofline_fraction(results: StudyRecords, record: Record) -> float | None:
-    """Return images/s over the bound by the ceilings of the same pass; None without one of the trial's precision."""
+    """Return images/s over the bound by measured ceilings; None without one of the trial's precision."""
     rate, trial = value_of(record, "images_per_s"), record.as_trial
     ceilings, work = roofline.measured(results, trial, record.pass_number), roofline.work_of(results, trial)
     if rate is None or work is None or ceilings.flop_per_s is None:

@@ -65,11 +65,17 @@ def nominal_of(profile: Profile, trial: Trial) -> Ceilings:
 def measured(results: StudyRecords, trial: Trial, pass_number: int | None = None) -> Ceilings:
     """Return the ceilings that this host reached: a large matrix product in the trial's precision, a copy in memory.
 
-    They are those of a pass, by default of all passes.
+    They are those of a pass, or the means of all passes: short passes measure no ceilings.
     """
-    device, precision = trial.device, trial.precision
-    arithmetic = results.ceiling("matmul", "flop_per_s", device=device, precision=precision, pass_number=pass_number)
-    return Ceilings(arithmetic, results.ceiling("memory_copy", "bytes_per_s", device=device, pass_number=pass_number))
+
+    def ceiling(workload: str, metric: str, precision: str = "fp32") -> float | None:
+        values = (
+            results.ceiling(workload, metric, device=trial.device, precision=precision, pass_number=number)
+            for number in (pass_number, None)
+        )
+        return next((value for value in values if value is not None), None)
+
+    return Ceilings(ceiling("matmul", "flop_per_s", trial.precision), ceiling("memory_copy", "bytes_per_s"))
 
 
 def fp32_peak(results: StudyRecords, trial: Trial, pass_number: int | None = None) -> float | None:

@@ -14,7 +14,9 @@ import pandas as pd
 
 from labkit.results.columns import RECORDS
 from labkit.results.estimates import EQUAL
+from labkit.show.labels import label
 from labkit.studies.lab import Lab, Sweep
+from labkit.studies.values import NOT_MEASURED, told
 from labkit.trial import Trial
 
 FIXED, SCALED = "fixed", "scaled"
@@ -86,3 +88,18 @@ def equalled(runs: pd.DataFrame) -> pd.DataFrame:
     columns = ["batch", "rate", *_RUN, "top1"]
     parts.append(pd.DataFrame(rows, columns=columns).assign(equal=SECONDS))
     return pd.concat([part[[*columns, "equal"]] for part in parts], ignore_index=True)
+
+
+def accuracies(ends: pd.DataFrame, equal: str, rate: str) -> str:
+    """Return the accuracy of each batch for a sentence; "not measured" if fewer than two have one.
+
+    `ends` is a table of `estimate` of the rows of `equalled`.
+
+    >>> ends = pd.DataFrame({"equal": "epochs", "rate": "fixed", "batch": [64, 256], "value": [0.53, 0.12],
+    ...     "low": [0.52, 0.11], "high": [0.54, 0.13]})
+    >>> accuracies(ends, "epochs", "fixed"), accuracies(ends[:1], "epochs", "fixed")
+    ('53.0 % at 64, 12.0 % at 256', 'not measured')
+    """
+    known = ends[(ends["equal"] == equal) & (ends["rate"] == rate)].dropna(subset=["value"])
+    texts = [f"{told(known, '%', scale=100, batch=size)} at {label('batch', size)}" for size in sorted(known["batch"])]
+    return ", ".join(texts) if len(texts) > 1 else NOT_MEASURED

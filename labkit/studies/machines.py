@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
@@ -13,7 +12,7 @@ from labkit.results.columns import ASKED_AFTER, WHAT_RAN
 from labkit.results.estimates import EQUAL
 from labkit.results.intervals import HOSTS
 from labkit.show import heading
-from labkit.statistics import log_interval
+from labkit.statistics import log_interval, unpaired_ratio
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
@@ -51,7 +50,8 @@ def headlines(frame: pd.DataFrame, by: Sequence[str]) -> dict[str, pd.DataFrame]
 
     `frame` has rows of `Results.frame(hosts="all")`. Only the largest group of equal machines of the newest protocol
     counts, `machines` in number. `value`, `low` and `high` are over machines from three on; with fewer, they are those
-    of the newest machine. `apart` is the mean of the highest machine over that of the lowest.
+    of the newest machine. `apart` is the mean of the highest machine over that of the lowest, with the interval
+    `apart_low` to `apart_high` over their runs.
     """
     trained = frame.query("workload == 'train' and epochs == 0")
     return {metric: _headline(trained, metric, list(by)) for metric in HEADLINES}
@@ -64,10 +64,12 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
     shown, ends = [measured.iloc[:0]], []
     for key, rows in measured.groupby(by, sort=False, observed=True):
         equal = _equal(rows)
-        newest, means = equal.loc[equal["started_at"].idxmax(), "host"], equal.groupby("host")[metric].agg(_mean)
-        shown.append(equal if len(means) >= HOSTS else equal[equal["host"] == newest])
-        ends.append((*key, len(means), means.max() / means.min()))
-    table = pd.DataFrame(ends, columns=[*by, "machines", "apart"])
+        newest = equal.loc[equal["started_at"].idxmax(), "host"]
+        runs = sorted(equal.groupby("host")[metric].agg(list), key=_mean)
+        shown.append(equal if len(runs) >= HOSTS else equal[equal["host"] == newest])
+        apart = unpaired_ratio(runs[-1], runs[0])
+        ends.append((*key, len(runs), apart.point, apart.low, apart.high))
+    table = pd.DataFrame(ends, columns=[*by, "machines", "apart", "apart_low", "apart_high"])
     return estimate(pd.concat(shown), metric, by).merge(table, on=by)
 
 
@@ -75,10 +77,15 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
     """Return the columns of a table of `headlines`: each metric, and its highest over its lowest machine."""
     shown: dict[str, tuple[pd.DataFrame, str] | pd.DataFrame] = {}
     for metric, rows in headline.items():
-        several = rows[rows["machines"] > 1]
         shown[heading(metric)] = (rows, metric)
-        shown[f"machines apart, {heading(metric)}"] = several.assign(value=several["apart"], low=np.nan, high=np.nan)
+        shown[f"machines apart, {heading(metric)}"] = between(rows)
     return shown
+
+
+def between(headline: pd.DataFrame) -> pd.DataFrame:
+    """Return the highest machine over the lowest, with its interval, where a table of `headlines` has several."""
+    several = headline[headline["machines"] > 1]
+    return several.assign(value=several["apart"], low=several["apart_low"], high=several["apart_high"])
 
 
 def _equal(rows: pd.DataFrame) -> pd.DataFrame:
@@ -87,17 +94,9 @@ def _equal(rows: pd.DataFrame) -> pd.DataFrame:
     return max((group for _, group in newest.groupby(list(EQUAL))), key=lambda group: group["host"].nunique())
 
 
-def spread(frame: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame:
-    """Return the largest over the smallest machine mean as `value`, per group of `by` with several `machines`."""
-    of_hosts = frame.dropna(subset=[metric]).groupby([*by, "host"], sort=False)[metric]
-    means = of_hosts.agg(_mean).groupby(by, sort=False)
-    ends = means.agg(value=lambda rates: rates.max() / rates.min(), machines="size").reset_index()
-    return ends[ends["machines"] > 1]
-
-
-def _mean(values: pd.Series[float]) -> float:
+def _mean(values: list[float]) -> float:
     """Return the geometric mean, which pages and verdicts also show."""
-    return log_interval(list(values)).point
+    return log_interval(values).point
 
 
 def listed(results: Results) -> pd.DataFrame:

@@ -123,7 +123,8 @@ def over_one(found: pd.DataFrame) -> pd.DataFrame:
 def more_epochs(ratios: pd.DataFrame, recipe: str) -> str:
     """Return the ratio of a recipe in `over_one` for a sentence: `about 2.2 times`, `at least 6.45 times`."""
     bound = ratios.loc[ratios["recipe"] == recipe, "bound"].sum() if len(ratios) else ""
-    return f"{bound}{times(ratios, recipe=recipe)}"
+    text = times(ratios, recipe=recipe)
+    return bound + text.removeprefix("about ") if bound else text
 
 
 def jobs(frame: pd.DataFrame) -> pd.DataFrame:

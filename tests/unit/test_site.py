@@ -25,7 +25,7 @@ from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.registry import COMPARISON, STUDIES
-from labkit.report import pages
+from labkit.report import pages, scraps
 from labkit.report.html import external_urls
 from labkit.report.status import StudyRun, write_run
 from labkit.results import Results
@@ -482,3 +482,12 @@ def test_texts_of_devices_hosts_errors_profiles_and_papers_are_escaped(evil_site
 def test_the_index_counts_the_studies_that_a_remark_concerns(remarks: list[str], shown: list[str]) -> None:
     studies: Any = [SimpleNamespace(how_measured=remark) for remark in remarks]
     assert pages._exceptions(studies) == shown
+
+
+def test_an_answer_leaves_out_bullets_without_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    published: dict[str, Any] = {}
+    monkeypatch.setattr("labkit.report.scraps.publish", published.update)
+    power, price = "**Power at 5 W:** not measured (no sensor 2).", "**Price:** not measured. The paper: 5 times."
+    assert scraps.answer("**Speed:** 3 images/s.", power, price).bullets == ("**Speed:** 3 images/s.", price)
+    assert published["headline"] == f"**Speed:** 3 images/s.\n\n{price}"
+    assert scraps.answer(power, power).bullets == (power,)
