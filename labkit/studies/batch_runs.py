@@ -48,8 +48,8 @@ def described(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     A rate that is neither fixed nor scaled is called by its number.
     """
     totals = epochs.groupby("record")[["steps", "train_s"]].sum()
-    sums = {name: runs["record"].map(totals[column]) for name, column in (("updates", "steps"), ("seconds", "train_s"))}
-    ended = runs.assign(**sums).astype(dict.fromkeys(sums, float))
+    of_run = {"updates": "steps", "seconds": "train_s"}
+    ended = runs.assign(**{name: runs["record"].map(totals[sum_]).astype(float) for name, sum_ in of_run.items()})
     smallest = ended["batch"] == ended["batch"].min()
     rate, times = ended["learning_rate"], ended["batch"] / ended["batch"].min()
     fixed = rate[smallest].min()
