@@ -9,14 +9,15 @@ from labkit.claims.by_image import compare_images, is_by_image
 from labkit.claims.evidence import Side, difference, families, level, ratio
 from labkit.claims.reaching import is_one_sided, judged, least_ratio
 from labkit.claims.schema import Published, Test
-from labkit.claims.verdict import TIE, Bounds, Case, Verdict
-from labkit.claims.words import Kind, device_titles, shown_value, within_sentence
+from labkit.claims.verdict import Bounds, Case, Verdict
+from labkit.claims.words import TIE, Kind, device_titles, shown_value, within_sentence
 from labkit.registry import find_metric
 from labkit.results.metrics import why_missing
 from labkit.show.quantities import MISSING, quantity
 from labkit.statistics import Interval
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
+TIED = f"the interval comes within {100 * TIE:g} % of the bound, a tie"
 
 
 def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
@@ -66,13 +67,21 @@ def make_case(
     verdict = worst([bound.verdict(effect) for bound in (bounds, *about) if bound])
     by_direction = bounds.verdict(effect) if bounds else "replicated"
     if verdict == "inconclusive":
-        reason = NO_INTERVAL if effect.low is None else STRADDLES
+        reason = _why_open(effect, bounds)
         return replace(case, reason=reason if by_direction == verdict else f"{reason} of what was published")
     not_about = verdict == "not replicated" and by_direction != verdict
     if not_about:
         chance = min(1.0, len(about) * min(bound.chance_against(effect) for bound in about))
         return replace(case, verdict=verdict, reason="it is not about the published value", corrected_chance=chance)
     return replace(case, verdict=verdict)
+
+
+def _why_open(effect: Interval, bounds: Bounds | None) -> str:
+    """Return why the interval of an effect decides nothing."""
+    if effect.low is None or effect.high is None:
+        return NO_INTERVAL
+    ends = [end for end in (bounds.low, bounds.high) if end is not None] if bounds and bounds.tie else []
+    return STRADDLES if not ends or any(effect.low <= end <= effect.high for end in ends) else TIED
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
@@ -99,7 +108,7 @@ def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[S
     verdict = worst([weighed.verdict for weighed in effects])
     effect, bounds, of = next(weighed for weighed in effects if weighed.verdict == verdict)
     label = f"{label}: {of}" if of else label
-    reason = "" if verdict != "inconclusive" else NO_INTERVAL if effect.low is None else STRADDLES
+    reason = _why_open(effect, bounds) if verdict == "inconclusive" else ""
     case = Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))
     if verdict != "not replicated":
         return case

@@ -10,9 +10,10 @@ from labkit.claims.cases import NO_INTERVAL, bounds_of, compare, make_case, miss
 from labkit.claims.evidence import Side, families, level, pairs, ratio
 from labkit.claims.schema import Test
 from labkit.claims.trends import MORE, TRENDS
-from labkit.claims.verdict import TIE, Case, Verdict
+from labkit.claims.verdict import Case, Verdict
 from labkit.claims.words import (
     COMPARED,
+    TIE,
     Kind,
     listing,
     pair_name,

@@ -10,8 +10,8 @@ from itertools import combinations, pairwise
 from labkit.claims.cases import Weighed, deciding_case, make_case, missing_case
 from labkit.claims.evidence import Side, level, ratio, samples
 from labkit.claims.schema import Test
-from labkit.claims.verdict import TIE, Bounds, Case
-from labkit.claims.words import shown_effect, value_words
+from labkit.claims.verdict import Bounds, Case
+from labkit.claims.words import TIE, shown_effect, value_words
 from labkit.results.intervals import hosts_of, units_of
 from labkit.statistics import Interval, linear_interval
 

@@ -21,9 +21,6 @@ Group = Literal["replicated", "not replicated", "inconclusive", "not counted", "
 GROUPS: tuple[Group, ...] = ("replicated", "not replicated", "inconclusive", "not counted", "not testable here")
 
 
-TIE = 0.05  # "hardly": two values that differ by less are equal
-
-
 @dataclass(frozen=True)
 class Bounds:
     """The range in which an effect supports a claim: `low` to `high` (None: open); with `outside`, everywhere else.

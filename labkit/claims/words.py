@@ -18,6 +18,7 @@ from labkit.trial import OF_NETWORKS
 
 Kind = Literal["level", "ratio", "difference"]
 
+TIE = 0.05  # "hardly": two values that differ by less are equal
 COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
 
 
@@ -55,14 +56,14 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
 
 def _points(value: float, digits: int) -> str:
     """Return percentage points, below 1 with three decimals: one of 50,000 images is 0.002 points."""
-    return f"{value:.3f}" if abs(value) < 1 else number(value, digits)
+    return (f"{value:.3f}" if abs(value) < 1 else number(value, digits)).replace("-", "−")
 
 
 def shown_bound(test: Test) -> str:
     """Return the bound of a test in words."""
     along, among = (field_name(name or "") for name in (test.along, test.among))
     if test.shape == "trend":
-        return _TREND_WORDS[test.trend or "rises"].format(along)
+        return _TREND_WORDS[test.trend or "rises"].format(along) + ("" if test.trend == "constant" else _MARGIN)
     if test.shape == "order":
         named = [device_titles([v]) if test.along == "profile" else label(test.along or "", v) for v in test.order]
         return f"in this order: {'; '.join(named)}"
@@ -71,13 +72,18 @@ def shown_bound(test: Test) -> str:
     if test.shape == "differs":
         return f"changes with {along}{f', for at least one {among}'.replace('the ', '') if among else ''}"
     if test.at_least is not None:
-        return f"at least {_as_written(test.at_least, test)}"
+        return f"at least {_as_written(test.at_least, test)}{_margin(test, test.at_least)}"
     if test.at_most is not None:
-        return f"at most {_as_written(test.at_most, test)}"
+        return f"at most {_as_written(test.at_most, test)}{_margin(test, test.at_most)}"
     if ends := test.between or test.outside:
         low, high = (_as_written(end, test) for end in ends)
         return f"{'between' if test.between else 'outside of'} {low} and {high}"
     return "about the published value, on the paper's hardware"
+
+
+def _margin(test: Test, bound: float) -> str:
+    """Return the margin of a tie, which a ratio has that must be more or less than 1."""
+    return _MARGIN if test.shape == "ratio" and bound == 1 else ""
 
 
 def _as_written(bound: float, test: Test) -> str:
@@ -89,6 +95,7 @@ def _as_written(bound: float, test: Test) -> str:
     return f"{bound * about.scale:.6g} {unit}".strip()
 
 
+_MARGIN = f" (tie: ±{100 * TIE:g} %)"
 _TREND_WORDS = {
     "rises": "rises with {}",
     "falls": "falls with {}",

@@ -153,9 +153,9 @@ def _setup(shown: Sequence[StudyRecords]) -> str:
         " to ".join(dict.fromkeys([days[0], days[-1]])),
         f"{passes} fresh process{'es' if most > 1 else ''} per number",
         f"{machines} machine{'s' if machines > 1 else ''}",
-        *_exceptions(shown),
     ]
-    return f"{', '.join(filter(None, parts))}."
+    exceptions = "; ".join(_exceptions(shown))
+    return f"{', '.join(filter(None, parts))}." + f" Exceptions: {exceptions}." * bool(exceptions)
 
 
 def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:

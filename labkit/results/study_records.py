@@ -102,7 +102,7 @@ class StudyRecords:
         """What a page says of records by an older protocol, and of rounds that are not complete; else empty."""
         complete, planned = self.rounds
         parts = [
-            f"by protocol {self.protocol}, an older way of measuring" if self.protocol < PROTOCOL else "",
+            f"by the older protocol {self.protocol}" if self.protocol < PROTOCOL else "",
             f"with {complete} of {planned} rounds so far" if complete < planned else "",
         ]
         return ", ".join(filter(None, parts))

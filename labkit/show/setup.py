@@ -11,7 +11,7 @@ import pandas as pd
 from labkit.show.labels import label
 
 MOST_NAMES = 5
-_TASKS = {"train": "training", "infer": "inference", "gan": "WGAN training"}
+_TASKS = {"train": "training", "infer": "inference", "gan": "adversarial training"}
 
 
 @dataclass(frozen=True)
