@@ -92,7 +92,8 @@ def _as_written(bound: float, test: Test) -> str:
     if test.shape not in ("level", "difference") or about.unit == "x":
         return f"{bound:g}x"
     unit = "points" if test.shape == "difference" and about.unit == "%" else about.unit
-    return f"{bound * about.scale:.6g} {unit}".strip()
+    text = f"{bound * about.scale:.6g} {unit}".strip()
+    return "1 day" if text == "1 days" else text
 
 
 _MARGIN = f" (tie: ±{100 * TIE:g} %)"

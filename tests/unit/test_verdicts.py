@@ -1472,7 +1472,7 @@ def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
     text = caption(
         a_test(shape="level", metric="training_90_epochs_s", at_most=86_400), {R50: even(2500)}, "images_per_s"
     )
-    assert "at most 1 days" in text and "0.500 days [" in text
+    assert "at most 1 day" in text and "0.500 days [" in text
 
 
 def test_texts_of_papers_and_records_are_escaped() -> None:
