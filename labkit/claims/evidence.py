@@ -126,47 +126,23 @@ class Side:
 class Evidence:
     """The records that judge the claims, seen from `profile`; with None, all profiles count alike.
 
-    `load(profile, study)` returns the records that a page of that profile shows, and `load_others` those of the
-    profile's other hosts at that scale. `available` are the studies that have a notebook in this version.
+    `results(profile, study)` returns the records that a page of that profile shows, and `others` those of the profile's
+    other hosts at that scale.
     """
 
     profile: str | None
     profiles: tuple[str, ...]
-    available: frozenset[str]
-    load: Callable[[str, str], StudyRecords]
-    load_others: Callable[[StudyRecords], Sequence[StudyRecords]] = lambda _: ()
-    unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, set by `load`
-
-    @cached_property
-    def _loaded(self) -> dict[tuple[str, str], StudyRecords]:
-        return {}
-
-    @cached_property
-    def _loaded_others(self) -> dict[tuple[str, str], Sequence[StudyRecords]]:
-        return {}
-
-    def results(self, profile: str, study: str) -> StudyRecords:
-        """Return the records of a study on a profile; they are read once."""
-        key = (profile, study)
-        if key not in self._loaded:
-            self._loaded[key] = self.load(profile, study)
-        return self._loaded[key]
-
-    def others(self, shown: StudyRecords) -> Sequence[StudyRecords]:
-        """Return the records of the other hosts of a study's profile; they are read once."""
-        key = (shown.profile.name, shown.study.id)
-        if key not in self._loaded_others:
-            self._loaded_others[key] = self.load_others(shown)
-        return self._loaded_others[key]
+    results: Callable[[str, str], StudyRecords]
+    others: Callable[[str, str], Sequence[StudyRecords]] = lambda _, __: ()
+    unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, by `results`
 
     def sides(self, study: str, *, across: bool) -> list[Side]:
         """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
         return [
-            Side(results, trial, partial(self.others, results))
+            Side(self.results(name, study), trial, partial(self.others, name, study))
             for name in names
-            for results in [self.results(name, study)]
-            for trial in results.by_trial
+            for trial in self.results(name, study).by_trial
         ]
 
 

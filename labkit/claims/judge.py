@@ -8,7 +8,7 @@ all its cases are. It is not replicated when a case contradicts it by more than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from labkit.claims.evidence import Evidence, Side, select
@@ -24,19 +24,9 @@ from labkit.trial import NO_DATA, OF_NETWORKS
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     """Judge one claim by the available records."""
-    missing = [study for study in claim.studies if study not in evidence.available]
-    if missing == claim.studies:
-        reason = _not_built(missing)
-        untested = tuple(Judged(test, (), reason) for test in claim.tests)
-        return Finding(paper, claim, "not testable here", reason, "", untested)
     tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
     verdict, reason = _together(tests)
     return Finding(paper, claim, verdict, reason, _scope(paper, tests), tests)
-
-
-def _not_built(studies: Sequence[str]) -> str:
-    titles = listing([STUDIES[study].title for study in studies])
-    return f"the study {titles} is not built yet" if len(studies) == 1 else f"the studies {titles} are not built yet"
 
 
 def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:
@@ -54,12 +44,14 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     cases = [case for judged in tests for case in judged.cases if case.verdict != "not testable here"]
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
-    if against and not _beyond_chance(against, len(cases)):
+    # Holm's first step: the clearest of the contradicting cases must be one among all cases too.
+    if against and min(case.chance for case in against) > ALPHA / len(cases):
         return "inconclusive", f"{len(against)} of {len(cases)} cases contradict it, as chance could among so many"
     if against:
         verb = "contradicts" if len(against) == 1 else "contradict"
         return "not replicated", f"{len(against)} of {len(cases)} cases {verb} it" if len(cases) > 1 else ""
-    for judged in _deciding(tests):
+    # A magnitude of other hardware must not block a direction.
+    for judged in [judged for judged in tests if judged.test.has_direction] or tests:
         testable = [case for case in judged.cases if case.verdict != "not testable here"]
         if not testable:
             reasons = list(dict.fromkeys(case.reason for case in judged.cases if case.reason))
@@ -81,37 +73,25 @@ ONE_HOST = "on this host only"  # an eager loop's speed differs between equal ma
 ALPHA = 0.025  # of each side of a 95 % interval
 
 
-def _beyond_chance(against: list[Case], number: int) -> bool:
-    """Return whether the clearest of the contradicting cases is one among `number` cases too (Holm's first step)."""
-    return min(case.chance for case in against) <= ALPHA / number
-
-
-def _deciding(tests: tuple[Judged, ...]) -> list[Judged]:
-    """Return the tests that must have a testable case: a magnitude of other hardware must not block a direction."""
-    with_bound = [judged for judged in tests if judged.test.has_direction]
-    return with_bound or list(tests)
-
-
 def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
-    across = _compares_profiles(test)
-    available = [study for study in claim.studies_of(test) if study in evidence.available]
-    if not available:
-        return Judged(test, (), _not_built(claim.studies_of(test)))
-    sides = [side for study in available for side in evidence.sides(study, across=across)]
-    study = " or ".join(available)
+    across = bool({*test.over, *test.under, test.along, test.among} & set(ACROSS))
+    studies = claim.studies_of(test)
+    sides = [side for study in studies for side in evidence.sides(study, across=across)]
+    study = " or ".join(studies)
     if not sides:
         if evidence.profile is None:
             return Judged(test, (), f"no device file has records of {study}")
         no_records = f"no records of {study} on {device_titles([evidence.profile])}"
-        unreadable = [why for name in available if (why := evidence.unreadable.get((evidence.profile, name)))]
+        unreadable = [why for name in studies if (why := evidence.unreadable.get((evidence.profile, name)))]
         if unreadable:
             return Judged(test, (), "; ".join(unreadable))
-        if not evidence.results(evidence.profile, available[0]).profile.runnable:
+        if not evidence.results(evidence.profile, studies[0]).profile.runnable:
             return Judged(test, (), f"{no_records}, which no current framework runs on")
-        names = ",".join(STUDIES[name].name for name in available)
+        names = ",".join(STUDIES[name].name for name in studies)
         again = f"`make report HW={evidence.profile} STUDY={names}`"
         return Judged(test, (), f"{no_records}; with the hardware: {again}")
-    if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
+    wants_gpu = "cuda" in (test.select.get("device"), test.over.get("device"), test.under.get("device"))
+    if wants_gpu and all(side.results.profile.device.kind == "cpu" for side in sides):
         return Judged(test, (), f"it needs a GPU, and {device_titles(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
@@ -124,9 +104,7 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
             own = device_titles([evidence.profile])
             return Judged(test, (), f"it compares {device_titles(there)}; {own} has no such records")
     cases = tuple(SHAPES[test.shape](test, chosen))
-    if cases:
-        return Judged(test, cases)
-    return Judged(test, (), _why_no_case(test, chosen))
+    return Judged(test, cases, "" if cases else _why_no_case(test, chosen))
 
 
 def _lacking(sides: list[Side], choice: dict[str, Any]) -> dict[str, Any]:
@@ -139,17 +117,8 @@ def _lacking(sides: list[Side], choice: dict[str, Any]) -> dict[str, Any]:
     return lacking
 
 
-def _wants_gpu(test: Test) -> bool:
-    return "cuda" in (test.select.get("device"), test.over.get("device"), test.under.get("device"))
-
-
 def _profiles(sides: list[Side]) -> list[str]:
     return sorted({side.results.profile.name for side in sides})
-
-
-def _compares_profiles(test: Test) -> bool:
-    named = {*test.over, *test.under, test.along, test.among}
-    return bool(named & set(ACROSS))
 
 
 def _names_devices(test: Test) -> bool:
@@ -194,7 +163,8 @@ def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
     """Return notes on what was not judged: the claim's magnitudes, and tests without testable cases."""
     parts = []
     decided = [[case for case in cases if case.verdict != "not testable here"] for cases in told]
-    printed = {name for judged, cases in zip(tests, decided, strict=True) if cases for name in _printed_on(judged)}
+    magnitudes = [judged.test.published for judged, cases in zip(tests, decided, strict=True) if cases]
+    printed = {name for of_test in magnitudes for published in of_test for name in published.hardware}
     profiles = {side.results.profile.name for cases in decided for case in cases for side in case.sides}
     if printed and not printed & profiles:
         parts.append("by direction only (its magnitudes are judged on the paper's hardware)")
@@ -202,11 +172,6 @@ def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
     if 0 < done < len(tests):
         parts.append(f"by {done} of its {len(tests)} tests")
     return parts
-
-
-def _printed_on(judged: Judged) -> set[str]:
-    """Return the profiles for which a test's magnitudes were published."""
-    return {name for published in judged.test.published for name in published.hardware}
 
 
 def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:

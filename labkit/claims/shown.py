@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 
 from labkit.claims import Evidence, Findings, judge_all
 from labkit.claims.papers import load_papers
 from labkit.errors import LabkitError
 from labkit.hardware.profile import load_profile, profile_names
-from labkit.places import notebook_of
 from labkit.records.store import Store
 from labkit.registry import STUDIES, find_study
 from labkit.results import Results as Recorded
@@ -24,9 +24,9 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
     """
     given = {(results.profile.name, results.study.id): results for results in known}
     names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
-
     unreadable: dict[tuple[str, str], str] = {}
 
+    @cache
     def load(name: str, study: str) -> Results:
         if (name, study) in given:
             return given[name, study]
@@ -37,19 +37,18 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
             unreadable[name, study] = str(error)
             return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])
 
-    def load_others(shown: Results) -> list[Results]:
+    @cache
+    def load_others(name: str, study: str) -> list[Results]:
         """Return the records of the profile's other hosts at the scale of the shown one."""
-        store = Store(reports_folder() / shown.profile.name)
-        others: list[Results] = []
-        for host in sorted({*store.hosts(shown.study.id)} - {shown.host_id}):
+        shown, store, others = load(name, study), Store(reports_folder() / name), list[Results]()
+        for host in sorted({*store.hosts(study)} - {shown.host_id}):
             with suppress(LabkitError, OSError, ValueError):  # a broken file must not hide other hosts
                 of = records_of_host(shown.profile, shown.study, store=store, host_id=host, scale=shown.scale)
                 others.append(of)
         return others
 
     profiles = tuple(sorted(names | ({profile} if profile else set())))
-    available = frozenset(study for study in STUDIES if notebook_of(study).is_file())
-    return Evidence(profile, profiles, available, load, load_others, unreadable)
+    return Evidence(profile, profiles, load, load_others, unreadable)
 
 
 def recorded(seen: Evidence) -> Recorded:

@@ -19,7 +19,6 @@ from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile, profile_names
-from labkit.places import notebook_of
 from labkit.records import utc_now
 from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES
@@ -41,7 +40,7 @@ class StudyRow:
     """A study on the index. `reason` says why it is not ok, and `command` mends that; `page` is a relative link."""
 
     question: str
-    status: Literal["ok", "waiting", "failed", "not rendered", "not measured", "not in this version"]
+    status: Literal["ok", "waiting", "failed", "not rendered", "not measured"]
     reason: str = ""
     command: str = ""
     page: str = ""
@@ -90,7 +89,10 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     runs = read_runs(report)
     seen = evidence(profile.name, host.id)
     selected = [records for study in STUDIES if (records := seen.results(profile.name, study))]
-    results = Results(selected, lambda: [records for shown in selected for records in seen.others(shown) if records])
+    results = Results(
+        selected,
+        lambda: [other for shown in selected for other in seen.others(profile.name, shown.study.id) if other],
+    )
     findings = verdicts(seen)
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
@@ -213,8 +215,6 @@ def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *
         if not is_comparable():
             return StudyRow(question, "not measured", "Only one device file has records here.")
         return StudyRow(question, "not rendered", "", "make compare")
-    if not notebook_of(study).is_file():
-        return StudyRow(question, "not in this version")
     page = f"{study}.html" if (report / f"{study}.html").is_file() else ""
     again = f"HW={report.name} STUDY={STUDIES[study].name}"
     measured = seen.results(report.name, study)

@@ -147,7 +147,7 @@ def test_the_printed_ratio_is_of_a_single_gpu() -> None:
 
 def judged(results: StudyRecords) -> dict[str, Finding]:
     profile = results.profile.name
-    seen = Evidence(profile=profile, profiles=(profile,), available=frozenset({STUDY}), load=lambda *_: results)
+    seen = Evidence(profile=profile, profiles=(profile,), results=lambda *_: results)
     return {finding.claim.id: finding for finding in judge_all(load_papers(), seen, STUDY)}
 
 

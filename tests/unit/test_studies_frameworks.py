@@ -219,7 +219,6 @@ def verdicts(results: StudyRecords, *others: StudyRecords) -> dict[str, Finding]
     seen = Evidence(
         results.profile.name,
         (results.profile.name,),
-        frozenset({STUDY, "03_multi_gpu"}),
         lambda _, study: by_study.get(study, nothing),
     )
     return {finding.claim.id: finding for finding in judge_all(load_papers(), seen, STUDY)}

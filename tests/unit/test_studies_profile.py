@@ -220,7 +220,7 @@ def test_trials_are_distinct_and_traced_and_shared_batches_are_divisible(hw: str
 def test_the_trials_at_quick_on_several_gpus_include_those_of_the_claims() -> None:
     trials = planned(open_study(STUDY, hw="h200_x8", mode="plan"))
     records = of_records(STUDY, [traced(trial, n) for n in PASSES for trial in trials], hw="h200_x8")
-    seen = Evidence("h200_x8", ("h200_x8",), frozenset({STUDY}), lambda *_: records)
+    seen = Evidence("h200_x8", ("h200_x8",), lambda *_: records)
     judged = {finding.claim.id: finding for finding in judge_all(load_papers(), seen, STUDY)}
     untested = {name for name, finding in judged.items() if finding.verdict == "not testable here"}
     assert untested == set()
