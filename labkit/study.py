@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ from labkit.data.stored.make import Progress
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.host import Host, read_host, this_host
 from labkit.hardware.matching import detect, mismatch, require_match
-from labkit.hardware.profile import Profile, SweepValue, load_profile
+from labkit.hardware.profile import Profile, load_profile
 from labkit.helpers.timing import doubts
 from labkit.models import MODELS
 from labkit.recipes import mode_name
@@ -41,10 +41,10 @@ from labkit.run.plan import passes_by_key
 from labkit.run.progress import LINE_EVERY_S, duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
-from labkit.studies.lab import Cpu
 from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 from labkit.trial_label import trial_label
 
+Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
 # Values of `data` in a sweep or notebook. DIGITS: the handwritten digits. REPORTS_OWN: the images that DATA= names.
@@ -56,6 +56,13 @@ MOST_UNEVEN = 5  # uneven runs that a warning names
 # Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
 # column is shown nevertheless if trials of the same row differ in it.
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
+
+
+class Cpu(NamedTuple):
+    """The properties of a CPU that a study's plan depends on: usable cores, and instruction sets that affect speed."""
+
+    cores: int
+    features: tuple[str, ...]
 
 
 @dataclass(repr=False)
@@ -74,7 +81,7 @@ class OpenStudy:
         return f"{self.study.id} of {self.profile.name}, scale {self.scale}, mode {self.mode}"
 
     @property
-    def sweep(self) -> dict[str, SweepValue]:
+    def sweep(self) -> Sweep:
         """The sizes that the profile gives this study at this scale."""
         return self.profile.sweep(self.study.id, self.scale)
 
@@ -103,7 +110,7 @@ class OpenStudy:
         own = self.images
         return self._images_of("") if own is not None and own.validation_only else own
 
-    def scoring(self) -> dict[str, SweepValue]:
+    def scoring(self) -> Sweep:
         """Return the fields of scored trials that depend on the report's images: their number, batch and size."""
         if self.images is None or not self.images.validation_only:
             return {"scored": self.sweep["scored"], "batch": self.sweep["scored_batch"]}

@@ -5,12 +5,14 @@ A loader is a pair of words in the sweep: a reader, and the form of the files th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labkit import recipes
 from labkit.data.chosen import REMOTE
-from labkit.studies.lab import Lab
 from labkit.trial import Trial
+
+if TYPE_CHECKING:
+    from labkit.study import OpenStudy
 
 IMAGE_PX = 224
 EPOCHS = 2  # the first may read from storage, the second from the page cache
@@ -34,7 +36,7 @@ class Sets(NamedTuple):
     memory: Fields
 
 
-def sets(lab: Lab) -> Sets:
+def sets(lab: OpenStudy) -> Sets:
     """Return the sets of images in files, which are made if they are missing."""
     sweep = lab.sweep
     loaders = {*sweep["loaders"], *sweep["swept"], *sweep["fed"], *sweep["epoch_loaders"], PLAINEST}
@@ -44,7 +46,7 @@ def sets(lab: Lab) -> Sets:
     return Sets(many, lab.stored(sweep["epoch_images"], [PLAINEST.split()[1]]), memory)
 
 
-def alone(lab: Lab, images: Fields) -> list[Trial]:
+def alone(lab: OpenStudy, images: Fields) -> list[Trial]:
     """Return each loader alone with a worker per core, and the `swept` ones with fewer workers too."""
     trials = [trial for loader in _loaders(lab, "loaders", images) for trial in _load(lab, images, loader)]
     for loader in _loaders(lab, "swept", images):
@@ -53,7 +55,7 @@ def alone(lab: Lab, images: Fields) -> list[Trial]:
     return list(dict.fromkeys(trials))
 
 
-def fed(lab: Lab, of: Sets) -> list[Trial]:
+def fed(lab: OpenStudy, of: Sets) -> list[Trial]:
     """Return trainings that loaders feed, each beside the same training on decoded images in memory."""
     by_name = recipes.recipes(lab.profile.device.kind)
     about = {"image_px": IMAGE_PX, "batch": lab.sweep["fed_batch"]}
@@ -67,7 +69,7 @@ def fed(lab: Lab, of: Sets) -> list[Trial]:
     return trials
 
 
-def epochs(lab: Lab, of: Sets) -> list[Trial]:
+def epochs(lab: OpenStudy, of: Sets) -> list[Trial]:
     """Return whole epochs from an empty page cache and a full one: loaders alone, and a training in each precision."""
     sweep, remote = lab.sweep, _is_remote(of.many)
     trials = [
@@ -80,7 +82,7 @@ def epochs(lab: Lab, of: Sets) -> list[Trial]:
     return trials + _trained(lab, of.few, precision=sweep["epoch_precisions"], cache=sweep["epoch_caches"])
 
 
-def several(lab: Lab, of: Sets) -> list[Trial]:
+def several(lab: OpenStudy, of: Sets) -> list[Trial]:
     """Return epochs in which several processes read the same cold files.
 
     Four readers deliver images without a network, each in an order of its own, or all in one order. The processes of a
@@ -97,7 +99,7 @@ def several(lab: Lab, of: Sets) -> list[Trial]:
     return trials
 
 
-def over_nodes(lab: Lab, images: Fields) -> list[Trial]:
+def over_nodes(lab: OpenStudy, images: Fields) -> list[Trial]:
     """Return epochs of training on all devices of each number of nodes; [] unless the job has several nodes."""
     trials: list[Trial] = []
     for nodes in range(2, 1 if _is_remote(images) else lab.nodes + 1):
@@ -111,12 +113,12 @@ def _is_remote(images: Fields) -> bool:
     return images.get("data") == REMOTE
 
 
-def _loaders(lab: Lab, name: str, images: Fields) -> list[str]:
+def _loaders(lab: OpenStudy, name: str, images: Fields) -> list[str]:
     """Return the loaders of a sweep that can read these images."""
     return [OF_SERVERS] if _is_remote(images) else list(lab.sweep[name])
 
 
-def _trained(lab: Lab, images: Fields, *, devices: int = 1, nodes: int = 1, **about: Any) -> list[Trial]:
+def _trained(lab: OpenStudy, images: Fields, *, devices: int = 1, nodes: int = 1, **about: Any) -> list[Trial]:
     """Return epochs of training on devices that each have a reader. Readers of a node share its cores."""
     workers = lab.sweep["fed_workers"] or max(1, lab.cpu.cores * nodes // devices)
     reading = {**_reading(lab, PLAINEST, workers=workers), "devices": devices, "nodes": nodes, "readers": devices}
@@ -124,13 +126,13 @@ def _trained(lab: Lab, images: Fields, *, devices: int = 1, nodes: int = 1, **ab
     return lab.trials(**of_all, **images, **reading, **about)
 
 
-def _load(lab: Lab, images: Fields, loader: str, workers: int = ALL_CORES, **about: Any) -> list[Trial]:
+def _load(lab: OpenStudy, images: Fields, loader: str, workers: int = ALL_CORES, **about: Any) -> list[Trial]:
     reading = _reading(lab, loader, workers=workers)
     sizes = {"workload": "load", "image_px": IMAGE_PX, "batch": lab.sweep["load_batch"]}
     return lab.trials(**sizes, **images, **reading, **about)
 
 
-def _reading(lab: Lab, loader: str, *, workers: int) -> Fields:
+def _reading(lab: OpenStudy, loader: str, *, workers: int) -> Fields:
     """Return the fields of a loader. Images in memory need no workers."""
     reader, form = loader.split()
     return {"reader": reader, "form": form, "workers": 0 if reader == "resident" else workers or lab.cpu.cores}

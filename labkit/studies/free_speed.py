@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from labkit.errors import unknown
 from labkit.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
-from labkit.studies.lab import Sweep
 from labkit.studies.sweeps import BASELINE
 from labkit.trial import HOST_SETTINGS, Trial
+
+if TYPE_CHECKING:
+    from labkit.study import Sweep
 
 # TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
 _CHANGES: MappingProxyType[str, Recipe] = MappingProxyType(

@@ -5,19 +5,21 @@ Other studies call `queried` with this study's sweep, to know for which of their
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit import recipes
-from labkit.studies.lab import Lab, Sweep
 from labkit.trial import Trial
 
+if TYPE_CHECKING:
+    from labkit.study import OpenStudy, Sweep
 
-def queried(lab: Lab, sweep: Sweep) -> list[Trial]:
+
+def queried(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     """Return all predictions of the study. Each answers `queries` one by one after the timed part."""
     return swept(lab, sweep) + compiled(lab, sweep) + copied(lab, sweep)
 
 
-def swept(lab: Lab, sweep: Sweep) -> list[Trial]:
+def swept(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     """Return one network over batches in each of `engines`, and further networks at the ends of the sweep."""
     modes = recipes.predicting(lab.profile.device.kind)
     trials: list[Trial] = []
@@ -28,7 +30,7 @@ def swept(lab: Lab, sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def compiled(lab: Lab, sweep: Sweep) -> list[Trial]:
+def compiled(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     """Return networks compiled by Inductor, and with the fused kernels of this device."""
     modes = recipes.predicting(lab.profile.device.kind)
     trials: list[Trial] = []
@@ -38,7 +40,7 @@ def compiled(lab: Lab, sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def copied(lab: Lab, sweep: Sweep) -> list[Trial]:
+def copied(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     """Return predictions of images in the host's memory, in the baseline and in the last of `engines`."""
     modes = recipes.predicting(lab.profile.device.kind)
     about = {"model": sweep["copied"], "batch": sweep["copied_batch"], "copies": "included", **_asked(sweep)}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from labkit.models import MODELS
 from labkit.recipes import exchanged_in
 from labkit.results import ratio
-from labkit.studies.lab import Lab
 from labkit.studies.values import times
 from labkit.trial import Trial
+
+if TYPE_CHECKING:
+    from labkit.study import OpenStudy
 
 ONE, EACH, TOTAL, STALE = "one worker", "fixed batch per GPU", "fixed total batch", "asynchronous SGD"
 SHOWN = (EACH, TOTAL, STALE)  # recipes that the study's answer reports
@@ -23,7 +25,7 @@ _SETTING = ["framework", "model", "image_px", "mode", "precision", "batch"]
 _SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
 
 
-def counted(lab: Lab) -> str:
+def counted(lab: OpenStudy) -> str:
     """Return the number of all devices of a study in words: `1 GPU`, `2 GPUs`, `2 processes`."""
     return _counted(lab.profile.device.kind, lab.device_counts[-1])
 
@@ -175,7 +177,7 @@ def carried(frame: pd.DataFrame) -> pd.DataFrame:
     return rates.rename_axis("label").rename("value").reset_index()
 
 
-def nominal(lab: Lab) -> pd.DataFrame:
+def nominal(lab: OpenStudy) -> pd.DataFrame:
     """Return the nominal rate of a device's links to the others of its host, as `value`; no row if it is unknown."""
     link = lab.profile.peaks.link_bytes_per_s
     return pd.DataFrame({"label": ["nominal"], "value": [link.value]} if link else {"label": [], "value": []})
