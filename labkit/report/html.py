@@ -1,14 +1,12 @@
 """Render a notebook as a page: one HTML file that works from disk and loads nothing.
 
 The template in `template/` has no script, and its content security policy forbids scripts and loads. Before writing, a
-page is also searched for remote URLs, so that a mistake is an error and not a blank.
+page is also searched for elements that load a remote URL, so that such a mistake is an error and not a blank.
 """
 
 from __future__ import annotations
 
-import html
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +24,12 @@ _TERMINAL = re.compile(
 )
 # Control characters, and the marks that turn the direction of the text around them.
 _UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_HEADING = re.compile(r"<h([1-6])>(.*?)</h\1>", re.DOTALL)
-_TAG = re.compile(r"<[^>]*>")
-
-# A URL with a host in a style, or in an attribute of an element that loads the URL (`a` and `area` load nothing).
+# A URL with a host in an attribute of an element that loads the URL. `a` and `area` load nothing, nor does a text.
 _REMOTE = re.compile(
-    r"""<(?!a\b|area\b)[a-z]+\b[^>]*?\s(?:src|srcset|href|xlink:href|poster|data)\s*=\s*["']?\s*((?:[a-z+.-]+:)?//[^\s"'>]+)"""
-    r"""|(?:url\(|@import)\s*(?:["']|&quot;)?((?:[a-z+.-]+:)?//[^\s"')&]+)""",
+    r"""<(?!a\b|area\b)[a-z]+\b[^>]*?\s(?:src|srcset|href|xlink:href|poster|data)\s*=\s*["']?\s*"""
+    r"""((?:[a-z+.-]+:)?//[^\s"'>]+)""",
     re.I,
 )
-
-_LOADING = ("src", "srcset", "href", "xlink:href", "poster", "data")
-_STYLED = ("style", "fill", "stroke", "filter", "mask", "clip-path", "cursor", "background")
-_ADDRESS = re.compile(r"(?:[a-z+.-]+:)?//\S+", re.I)
-_IN_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:[a-z+.-]+:)?//[^\s"')]+)""", re.I)
 
 
 def render_notebook(
@@ -75,12 +65,12 @@ def render_notebook(
         embed_images=True,
         exclude_anchor_links=True,
     )
-    headings = Headings()
     environment = exporter.environment
     environment.autoescape = True  # nbconvert's default is off; this template relies on escaping
-    environment.filters |= {"plain": plain, "headings": headings.mark, "focusable": focusable}
+    environment.filters |= {"plain": plain, "focusable": focusable}
     about_page = {
         "title": title,
+        "heading": _take_title(node) or title,
         "device": device,
         "profile": profile,
         "notebook": notebook.name,
@@ -90,7 +80,7 @@ def render_notebook(
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node),
     }
-    environment.globals |= {"page": about_page, "headings": headings, "theme_css": theme_css()}
+    environment.globals |= {"page": about_page, "theme_css": theme_css()}
     about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
     try:
         text, _ = exporter.from_notebook_node(node, about)
@@ -115,8 +105,7 @@ def write_template(page: Path, template: str, **values: Any) -> None:
 
 def write_page(page: Path, text: str) -> None:
     """Write a page atomically. Raise LabkitError if the page would load an external URL."""
-    urls = external_urls(text)
-    if urls:
+    if urls := external_urls(text):
         raise LabkitError(
             f"{page.name} was not written, because it would load {', '.join(urls[:5])}"
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
@@ -125,31 +114,14 @@ def write_page(page: Path, text: str) -> None:
         new.write_text(_UNSHOWN.sub("\ufffd", text), encoding="utf-8", errors="replace")
 
 
-class Headings:
-    """A filter that takes the title out of a notebook's HTML and gives every other heading an id."""
-
-    def __init__(self) -> None:
-        self.title = ""
-        self._ids = {"content", "error", "papers"}  # ids of the template
-
-    def mark(self, markup: str) -> str:
-        """Return the HTML of a Markdown cell with ids at its headings; a second h1 becomes an h2."""
-        return _HEADING.sub(self._mark_one, markup)
-
-    def _mark_one(self, heading: re.Match[str]) -> str:
-        level, markup = int(heading[1]), heading[2]
-        text = " ".join(html.unescape(_TAG.sub("", markup)).split())
-        if level == 1 and not self.title:
-            self.title = text
-            return ""
-        level = max(level, 2)
-        wanted = text.replace(" ", "-") or "section"  # JupyterLab's id, so that a notebook's own links work
-        name, number = wanted, 1
-        while name in self._ids:
-            number += 1
-            name = f"{wanted}-{number}"
-        self._ids.add(name)
-        return f'<h{level} id="{html.escape(name)}">{markup}</h{level}>'
+def _take_title(notebook: Any) -> str:
+    """Take the title, a first line `# …`, out of a notebook's first cell and return it; "" without one."""
+    for cell in notebook.cells[:1]:
+        line, _, rest = cell.source.partition("\n")
+        if cell.cell_type == "markdown" and line.startswith("# "):
+            cell.source = rest
+            return str(line.removeprefix("# "))
+    return ""
 
 
 def focusable(markup: str) -> str:
@@ -179,31 +151,6 @@ def _notice(node: Any) -> dict[str, str] | None:
     return {"kind": "failed", "text": f"The run stopped early: {count}."} if unrun else None
 
 
-class _Loads(HTMLParser):
-    """The URLs of elements and styles. An address within a text loads nothing, and may be anybody's text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        for name, value in attrs:
-            if name in _LOADING and tag not in ("a", "area"):
-                addresses = (value or "").split(",") if name == "srcset" else [value or ""]
-                self.urls += [found[0] for address in addresses if (found := _ADDRESS.match(address.strip()))]
-            elif name in _STYLED:
-                self.urls += _IN_STYLE.findall(value or "")
-
-    def handle_data(self, data: str) -> None:
-        if self.cdata_elem == "style":
-            self.urls += _IN_STYLE.findall(data)
-
-
 def external_urls(text: str) -> list[str]:
-    """Return the URLs with a host that a page asks the browser to load. The page's security policy blocks them all."""
-    if not _REMOTE.search(text):  # parsing takes a second for a large page
-        return []
-    loads = _Loads()
-    loads.feed(text)
-    loads.close()
-    return list(dict.fromkeys(loads.urls))
+    """Return the URLs with a host that elements of a page load. The page's security policy blocks these and others."""
+    return list(dict.fromkeys(_REMOTE.findall(text)))

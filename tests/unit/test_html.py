@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.errors import LabkitError
-from labkit.report.html import TEMPLATE, Headings, external_urls, plain, render_notebook
+from labkit.report.html import TEMPLATE, external_urls, plain, render_notebook
 from labkit.report.scraps import Answer
 from labkit.show import plots, table
 
@@ -127,20 +127,11 @@ def test_code_is_folded_and_has_no_prompts(render):
     assert "gone" not in page
 
 
-def test_the_notebooks_title_heads_the_page_and_headings_have_ids(render):
-    page = render(
-        new_markdown_cell("# How *fast*?\n\ntext\n\n## Method & means\n\n## Results"),
-        new_markdown_cell("## Results\n\n### Detail\n\n# A second title"),
-    )
-    assert re.findall(r"<h1>(.*?)</h1>", page) == ["How fast?"]
-    assert '<h2 id="Method-&amp;-means">Method &amp; means</h2>' in page
-    assert '<h2 id="Results-2">' in page and '<h3 id="Detail">' in page
+def test_the_notebooks_title_heads_the_page(render):
+    page = render(new_markdown_cell("# How <fast>?\n\ntext\n\n## Method & means"))
+    assert re.findall(r"<h1>(.*?)</h1>", page) == ["How &lt;fast&gt;?"]
+    assert "<h2>Method &amp; means</h2>" in page and "<p>text</p>" in page
     assert "<title>Training</title>" in page
-
-
-def test_headings_avoid_the_ids_of_the_page():
-    marked = Headings().mark("<h2>content</h2><h2>???</h2><h2></h2>")
-    assert re.findall(r'id="(.*?)"', marked) == ["content-2", "???", "section"]
 
 
 def test_a_failing_cell_is_shown_open_and_announced_at_the_top(render):
@@ -245,9 +236,6 @@ def test_external_urls_finds_only_urls_that_a_browser_would_load():
         '<link rel="stylesheet" href="{}">',
         "<IMG SRC={}>",
         '<svg><image href="{}"/></svg>',
-        "<style>p {{ background: url( '{}' ) }}</style>",
-        '<style>@import "{}";</style>',
-        '<p style="background: url(&quot;{}&quot;)">',
     ):
         for url in ("https://example.org/x", "//example.org/x"):
             assert external_urls(markup.format(url)) == [url]
