@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from itertools import chain
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_user
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
@@ -45,7 +45,6 @@ from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import duration
 
-Result = TypeVar("Result")
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
@@ -184,7 +183,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
     workers = min(len(studies), os.cpu_count() or 1, 4)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         with _starting_processes():
-            futures = {pool.submit(_in_pool, _timed, report, study, parameters): study for study in studies}
+            futures = {pool.submit(_in_pool, report, study, parameters): study for study in studies}
         try:
             for number, future in enumerate(as_completed(futures), start=1):
                 study = futures[future]
@@ -201,7 +200,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
 
 
 def _end_with_parent() -> None:
-    """End this process of a pool when its parent ends, also if it was killed: the pool would wait for ever."""
+    """End this process of the pool when its parent ends, also if it was killed: the pool would wait for ever."""
 
     def wait() -> None:
         parent = parent_process()
@@ -229,20 +228,20 @@ def _starting_processes() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _in_pool(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function in a process of a pool, and let Ctrl-C interrupt the call.
+def _in_pool(report: Path, study: str, parameters: dict[str, Any]) -> Ran:
+    """Run a study's notebook in a process of the pool, and let Ctrl-C interrupt the run.
 
-    Outside the call SIGINT stays blocked: a process that imports or waits would end with a traceback.
+    Outside the run SIGINT stays blocked: a process that imports or waits would end with a traceback.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
-        return function(*arguments)
+        return _timed(report, study, parameters)
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end_children() -> None:
-    """End the processes of pools: a signal to this process alone has not interrupted their notebooks."""
+    """End the processes of the pool: a signal to this process alone has not interrupted their notebooks."""
     deadline = time.monotonic() + INTERRUPTED_S
     for process in active_children():
         process.join(max(0.0, deadline - time.monotonic()))
@@ -275,12 +274,20 @@ def _run_all(
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
     mistakes = 0
-    comparison_failed = _comparing(profile) if not request.study else lambda: None
-    runnable = [study for study in studies if study not in unmeasured]
+    runnable = [COMPARISON] if not request.study and is_comparable() else []
+    runnable += [study for study in studies if study not in unmeasured]
     executed = _executed(report, runnable, _parameters(profile, request, mode)) if runnable else iter(())
     for study, (outcome, seconds) in chain(((study, Ran(end, 0.0)) for study, end in unmeasured.items()), executed):
-        if mode == "measure" and not outcome.reason:
+        if mode == "measure" and not outcome.reason and study != COMPARISON:
             outcome = replace(outcome, reason=_nothing_worked(Store(report), study, host, request.scale))
+        mistakes += outcome.user_mistake
+        if outcome.reason:
+            failed[study] = outcome.reason
+            print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
+        else:
+            print(f"      done in {duration(round(seconds, 1))}", flush=True)
+        if study == COMPARISON:  # its page is of all profiles
+            continue
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
             reason=outcome.reason,
@@ -293,21 +300,12 @@ def _run_all(
             finished_at=utc_now(),
         )
         write_run(report, study, run)
-        mistakes += outcome.user_mistake
-        if outcome.reason:
-            failed[study] = outcome.reason
-            print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
-        else:
-            print(f"      done in {duration(run.duration_s)}", flush=True)
         try:
             write_page(report, study, profile, run)
         except Exception as error:  # noqa: BLE001 - a failed page does not stop the other studies
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {printable(failed[study])}", file=sys.stderr, flush=True)
-    if reason := comparison_failed():
-        failed[COMPARISON] = reason
-        print(f"      failed: {printable(reason.splitlines()[0])}", file=sys.stderr, flush=True)
     write_site(report, profile, host)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
@@ -315,30 +313,6 @@ def _run_all(
         print(f"labkit: {len(failed)} of {asked} studies failed: {', '.join(failed)}.", file=sys.stderr)
         return 2 if mistakes == len(failed) else 1
     return 0
-
-
-def _comparing(profile: Profile) -> Callable[[], str | None]:
-    """Start the comparison of all devices; return a function that waits for it and returns why it failed, or None."""
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    with _starting_processes():
-        future = pool.submit(_in_pool, _compared, profile)
-    pool.shutdown(wait=False)
-
-    def reason() -> str | None:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            return _compared(profile)
-
-    return reason
-
-
-def _compared(profile: Profile) -> str | None:
-    """Write the comparison if several profiles have records; return why it failed, or None."""
-    try:
-        return write_comparison(rendering=profile.name) if is_comparable() else None
-    except Exception as error:  # noqa: BLE001 - it costs its own page, not the index of what was measured
-        return f"{type(error).__name__}: {error}"
 
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
@@ -353,6 +327,8 @@ def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | N
 
 
 def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
+    if study == COMPARISON:
+        return Execution(write_comparison(rendering=report.name))
     with temporary_folder() as folder:
         output = folder / f"{study}.ipynb"
         log = report / "logs" / f"{study}-kernel.log"
