@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.errors import UserError
 from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
 from labkit.show.frames import NOT_MEASURED
 from labkit.show.labels import heading, in_order, label, role
@@ -62,21 +61,6 @@ def looks(values: Iterable[Any], column: str, own: Mapping[Any, str] | None = No
     return chosen
 
 
-def check_colours(own: Mapping[Any, str] | None, data: pd.DataFrame, hue: str | None) -> None:
-    """Raise UserError unless `own`, the argument `colours` of a plot, maps values of the column `hue` to colours."""
-    if own is None:
-        return
-    if hue is None:
-        raise UserError("colours needs hue: name the column whose values have these colours, for example hue='mode'.")
-    valid = in_order(data[hue], hue)
-    has = f"hue={hue!r} has the values {', '.join(map(repr, valid))}. Give a colour by value."
-    if not isinstance(own, Mapping):
-        raise UserError(f"colours must map values to colours, and is of type {type(own).__name__}. {has}")
-    others = [name for name in own if name not in valid]
-    if others and valid:  # a table without rows has no values
-        raise UserError(f"colours names {', '.join(map(repr, others))}, which the table does not have. {has}")
-
-
 def panels(
     ax: Any, count: int = 1, *, columns: int = 2, width_in: float = WIDTH_IN, height_in: float = 3.3, share: str = "xy"
 ) -> tuple[Any, list[Any]]:
@@ -93,9 +77,9 @@ def panels(
     return drawing, list(grid[: max(count, 1)])
 
 
-def nothing(ax: Any, reason: str, height_in: float = 0.9) -> Any:
+def nothing(ax: Any, reason: str) -> Any:
     """Return a drawing that shows only the reason for its missing values."""
-    drawing, (axes, *_) = panels(ax, height_in=height_in)
+    drawing, (axes, *_) = panels(ax, height_in=0.9)
     axes.set_axis_off()
     text = reason if reason == NOT_MEASURED else f"{NOT_MEASURED} ({reason})"
     lines = textwrap.wrap(text, 56)[:4]
@@ -252,7 +236,8 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
             text.set(position=place[:2], ha=place[2], va=place[3])
             box = text.get_window_extent()
             overlaps = sum(box.overlaps(neighbour) for neighbour in boxes)
-            crossed = int(_within(box, covered).sum())
+            inside = (covered > (box.x0, box.y0)) & (covered < (box.x1, box.y1))
+            crossed = int(inside.all(axis=1).sum())
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
             score = 1000.0 * overlaps + 100.0 * outside + crossed
             if score < best[0]:
@@ -274,7 +259,3 @@ def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:
         for first, second in pairwise(corners):
             parts.append(np.linspace(first, second, max(2, int(np.hypot(*(second - first)) / 3))))
     return np.concatenate(parts)
-
-
-def _within(box: Any, points: Any) -> Any:
-    return (points[:, 0] > box.x0) & (points[:, 0] < box.x1) & (points[:, 1] > box.y0) & (points[:, 1] < box.y1)

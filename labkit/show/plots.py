@@ -17,16 +17,16 @@ from labkit.show.figure import WIDTH_IN, Figure, styled
 from labkit.show.rows import dots, stack
 from labkit.show.sweeps import lines, series
 
+_MOST_COLUMNS = 8  # of a grid of images
+
 
 def images(
     arrays: Sequence[Any],
     titles: Sequence[str] = (),
-    columns: int = 8,
     *,
     title: str = "",
     caption: str = "",
     name: str = "images",
-    width_in: float = WIDTH_IN,
 ) -> Figure:
     """Draw a grid of small images: (height, width), (height, width, 3) or (3, height, width); integers are 0 to 255.
 
@@ -41,9 +41,9 @@ def images(
     with styled():
         if not pictures:
             return Figure(nothing(None, "no images were generated"), name, alt, data, title, caption)
-        columns = min(columns, len(pictures))
-        height_in = (width_in / columns + (0.2 if any(names) else 0.03)) * -(-len(pictures) // columns)
-        drawing, grid = panels(None, len(pictures), columns=columns, width_in=width_in, height_in=height_in, share="")
+        columns = min(_MOST_COLUMNS, len(pictures))
+        height_in = (WIDTH_IN / columns + (0.2 if any(names) else 0.03)) * -(-len(pictures) // columns)
+        drawing, grid = panels(None, len(pictures), columns=columns, height_in=height_in, share="")
         for axes, picture, text in zip(grid, pictures, names, strict=True):
             axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             axes.set_title(text)

@@ -14,7 +14,6 @@ from labkit.show.draw import (
     Look,
     Note,
     axis_title,
-    check_colours,
     fit,
     legend,
     looks,
@@ -25,7 +24,7 @@ from labkit.show.draw import (
     reach,
     value_axis,
 )
-from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, font_pt, slug, styled
+from labkit.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
 from labkit.show.frames import estimates, unique, why_nothing
 from labkit.show.labels import in_order, label, phrase
 from labkit.show.quantities import NAN, amount, digits_of, metric_of
@@ -69,11 +68,11 @@ class _Rows:
             chosen &= same.to_numpy(dtype=bool)
         return frame[chosen]
 
-    def axes(self, ax: Any, size_in: tuple[float, float] | None) -> tuple[Any, Any]:
+    def axes(self, ax: Any) -> tuple[Any, Any]:
         """Return a drawing and its axes, with the names of the rows at the left and the first row on top."""
         row_in = _TALL_ROW_IN if len(self.names) > 1 else _ROW_IN
-        width_in, height_in = size_in or (WIDTH_IN, (row_in * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT)
-        drawing, (axes, *_) = panels(ax, width_in=width_in, height_in=height_in)
+        height_in = (row_in * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT
+        drawing, (axes, *_) = panels(ax, height_in=height_in)
         axes.set_ylim(len(self.keys) - 0.4, -0.6)
         axes.set_yticks([])
         axes.grid(visible=False, axis="y")
@@ -104,12 +103,10 @@ def dots(
     ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
     ticks: pd.DataFrame | None = None,
     limits: tuple[float, float] | None = None,
-    colours: Mapping[Any, str] | None = None,
     title: str = "",
     caption: str = "",
     name: str = "",
     ax: Any = None,
-    size_in: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw a row per `y` with dots at the metric `x` and 95 % intervals as whiskers; `pair` joins the dots of a row.
 
@@ -124,12 +121,11 @@ def dots(
     'Dots: images/s by model'
     """
     rows = _rows(data, y, x, hue, sort)
-    check_colours(colours, rows.frame, hue)
     with styled():
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
             return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, title, caption)
-        drawing, axes = rows.axes(ax, size_in)
+        drawing, axes = rows.axes(ax)
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
@@ -137,7 +133,7 @@ def dots(
         marks = _marks(ticks)
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
-        chosen = looks(rows.frame[hue], hue, colours) if hue else {None: Look(colour("ink"), "o")}
+        chosen = looks(rows.frame[hue], hue) if hue else {None: Look(colour("ink"), "o")}
         notes, obstacles = [], []
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])
@@ -182,8 +178,6 @@ def stack(
     title: str = "",
     caption: str = "",
     name: str = "",
-    ax: Any = None,
-    size_in: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
 
@@ -196,8 +190,8 @@ def stack(
     rows = _Rows(estimates(data, value, unique(y, part)), unique(y), value, part)
     with styled():
         if rows.frame["value"].isna().all():
-            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Stacked bars", name, title, caption)
-        drawing, axes = rows.axes(ax, size_in)
+            return rows.figure(nothing(None, why_nothing(rows.frame)), "Stacked bars", name, title, caption)
+        drawing, axes = rows.axes(None)
         parts = in_order(rows.frame[part], part)
         solid = [kind for kind in parts if kind not in hatched]
         fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
@@ -218,7 +212,7 @@ def stack(
         value_axis(axes, "x", log=False)
         axes.set_xlabel(axis_title(value))
         shades = {kind: fills[kind]["color"] if kind in fills else colour("soft") for kind in parts}
-        legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=ax is None)
+        legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=True)
     return rows.figure(drawing, "Stacked bars", name, title, caption)
 
 

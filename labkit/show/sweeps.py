@@ -16,7 +16,6 @@ from labkit.show.draw import (
     Look,
     Note,
     axis_title,
-    check_colours,
     fit,
     legend,
     looks,
@@ -80,7 +79,10 @@ def lines(
     'images-per-s-batch'
     """
     frame = estimates(data, y, unique(x, hue, col))
-    check_colours(colours, frame, hue)
+    valid = in_order(frame[hue], hue) if hue else []
+    if len(frame) and (others := [repr(name) for name in colours or () if name not in valid]):
+        has = f"hue={hue!r} has the values {', '.join(map(repr, valid)) or 'of no column'}"
+        raise UserError(f"colours names {', '.join(others)}, which the figure does not have; {has}.")
     measured = frame.dropna(subset=["value", x])
     kinds = in_order(measured[col], col) if col else [None]
     with styled():

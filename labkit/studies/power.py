@@ -37,11 +37,11 @@ def limit(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"value": [watts.median()], "label": ["limit of the board"]}).dropna()
 
 
-def over_time(drawn: pd.DataFrame, series: pd.DataFrame, before_s: float = 15.0) -> pd.DataFrame:
-    """Return the power of one pass per `load` and `mode` (`time_s`, `value`), from `before_s` before the timed blocks.
+def over_time(drawn: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
+    """Return the power of one pass per `load` and `mode` (`time_s`, `value`), from 15 s before the timed blocks.
 
     `series` is `Results.series()`. Earlier readings are from building and compiling.
     """
     first = drawn[(drawn["pass_number"] == drawn["pass_number"].min()) & (drawn["workload"] == "train")]
-    watts = series[(series["metric"] == "power_w") & (series["time_s"] >= -before_s)]
+    watts = series[(series["metric"] == "power_w") & (series["time_s"] >= -15)]
     return first[["record", "load", "mode"]].merge(watts[["record", "time_s", "value"]], on="record")
