@@ -56,7 +56,11 @@ def make_case(
     """Return a case with its verdict: from `bounds`, and on the paper's hardware also from the published magnitudes."""
     if effect is None:
         return missing_case(test, label, kind, sides)
-    applying = [published for published in test.published if _is_of(published, sides)]
+    applying = [
+        published
+        for published in test.published
+        if any(all(side.field(name) == value for name, value in published.select.items()) for side in sides)
+    ]
     printed = "; ".join(_magnitude(published, test.metric, kind) for published in applying)
     own = [published for published in applying if _hardware(sides) & set(published.hardware)]
     about = [Bounds(*published.bounds(of_ratio=kind == "ratio")) for published in own]
@@ -157,10 +161,6 @@ def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
         return f"published for {device_titles(where)}, and judged on that hardware only"
     of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
     return f"the published value is of other configurations ({of})"
-
-
-def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
-    return any(all(side.field(name) == value for name, value in published.select.items()) for side in sides)
 
 
 def _magnitude(published: Published, metric: str, kind: Kind) -> str:

@@ -173,7 +173,10 @@ def _having(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> li
             left = [side for side in left if (side.field(name) or 0) > 1]
         elif value not in (LARGEST, SMALLEST):
             valid = value if isinstance(value, list) else [value]
-            left = [side for side in left if side.field(name) in valid or _is_either(side, name)]
+            # On one device weak and strong scaling are the same.
+            left = [
+                side for side in left if side.field(name) in valid or (name == "scaling" and side.trial.devices == 1)
+            ]
     for name, value in wanted.items():
         if value in (LARGEST, SMALLEST):
             best = max if value == LARGEST else min
@@ -185,11 +188,6 @@ def _having(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> li
                 if side.field(name) == best(member.field(name) for member in family)
             ]
     return left
-
-
-def _is_either(side: Side, name: str) -> bool:
-    """Return whether any value of the field fits: on one device weak and strong scaling are the same."""
-    return name == "scaling" and side.trial.devices == 1
 
 
 def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:

@@ -56,7 +56,8 @@ def _diminishing(test: Test, family: list[Side], label: str) -> Case:
     steps = list(pairwise(family))
     effects = [Weighed(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
     if len(effects) < len(steps) - 1:
-        return _no_gain(test, label, family)
+        reason = "it does not rise in every pass"
+        return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
     effects.sort(key=lambda weighed: -weighed.effect.point)
     return deciding_case(test, label, effects, tuple(family))
 
@@ -75,11 +76,6 @@ def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side])
             return None
         ratios.append(gains[1] / gains[0])
     return replace(linear_interval(ratios), hosts=len(hosts_of(found[0]))) if ratios else None
-
-
-def _no_gain(test: Test, label: str, family: list[Side]) -> Case:
-    reason = "it does not rise in every pass"
-    return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
 
 
 def _peaks(test: Test, family: list[Side], label: str) -> Case:

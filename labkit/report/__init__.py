@@ -6,6 +6,6 @@ import sys
 # every process, for a check that no notebook's schema asks for. Without this module jsonschema skips the check.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
-from labkit.report.scraps import answer, publish  # noqa: E402 - after the line above
+from labkit.report.scraps import answer  # noqa: E402 - after the line above
 
-__all__ = ["answer", "publish"]
+__all__ = ["answer"]

@@ -15,15 +15,6 @@ from typing import Any
 PREFIX = "labkit."
 
 
-def publish(**values: str | float | int | list[str] | list[list[str]] | None) -> None:
-    """Glue named values into the running notebook. None is left out, because scrapbook can't hold it."""
-    import scrapbook
-
-    for name, value in values.items():
-        if value is not None:
-            scrapbook.glue(PREFIX + name, value)
-
-
 @dataclass(frozen=True)
 class Answer:
     """The answer of a study: at most three short sentences. Text between ** is bold."""
@@ -40,8 +31,12 @@ def answer(*bullets: str, short: str = "", number: str = "") -> Answer:
 
     A bullet without a measured value is left out, unless no bullet has one: then the first stays.
     """
+    import scrapbook
+
     shown = tuple(bullet for bullet in bullets if not _is_missing(bullet)) or bullets[:1]
-    publish(headline="\n\n".join(shown), short=short or None, number=number or None)
+    for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
+        if value:
+            scrapbook.glue(PREFIX + name, value)
     return Answer(shown)
 
 

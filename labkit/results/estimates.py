@@ -37,7 +37,7 @@ IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
-Form = Callable[[pd.DataFrame, pd.DataFrame, str], Interval | None]
+Form = Callable[..., Interval | None]
 
 
 def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.DataFrame:
@@ -77,7 +77,7 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Seque
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> labkit.ratio(frame, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])  # doctest: +SKIP
     """
-    return _compared(data, metric, over, by, _ratio)
+    return _compared(data, metric, over, by, ratio_of, paired_share_ratio)
 
 
 def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
@@ -86,10 +86,12 @@ def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: 
     Groups are paired as in `ratio`. The accuracies `top1` and `top5` of `Results.hits()` are compared image by image:
     half an answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
     """
-    return _compared(data, metric, over, by, _difference)
+    return _compared(data, metric, over, by, difference_of, paired_share_difference)
 
 
-def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
+def _compared(
+    data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], of_passes: Form, of_images: Form
+) -> pd.DataFrame:
     check_columns(data, [metric, *by, *over])
     shared = [name for name in by if name not in over]
     measured = data.dropna(subset=[metric])
@@ -107,22 +109,13 @@ def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequ
         _check_one_configuration(group, varying)
         _check_one_configuration(base, varying_base)
         _check_shared_hosts(group, base)
-        rows.append({**key, **_estimated(form(group, base, metric), group)})
+        if "image" in group:
+            found = of_images(*_answers(group, base, metric))
+        else:
+            first, second, paired = _sides(group, base, metric)
+            found = of_passes(first, second, paired=paired)
+        rows.append({**key, **_estimated(found, group)})
     return _as_table(rows, data, by)
-
-
-def _ratio(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
-    if "image" in above:
-        return paired_share_ratio(*_answers(above, below, metric))
-    first, second, paired = _sides(above, below, metric)
-    return ratio_of(first, second, paired=paired)
-
-
-def _difference(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
-    if "image" in above:
-        return paired_share_difference(*_answers(above, below, metric))
-    first, second, paired = _sides(above, below, metric)
-    return difference_of(first, second, paired=paired)
 
 
 def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes, bool]:

@@ -138,7 +138,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "launches_per_s": lambda record: _blocks(record).rate(_blocks(record).launches_per_step),
     "launch_rate_beside": lambda record: fmean(rates) if (rates := _blocks(record).launches_per_s) else None,
     "step_s": lambda record: _blocks(record).step_s,
-    "flop_per_step": lambda record: _as_float(_blocks(record).flop_per_step),
+    "flop_per_step": lambda record: _blocks(record).flop_per_step,
     "epoch_s": _epoch_s,
     "run_s": _run_s,
     "first_prediction_s": _first_prediction_s,
@@ -150,10 +150,6 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},
     **{name: partial(traced.value, metric=name) for name in traced.METRICS},
 }
-
-
-def _as_float(count: int | None) -> float | None:
-    return None if count is None else float(count)
 
 
 def _share(record: Record, accuracy: Accuracy) -> float | None:

@@ -10,7 +10,6 @@ from labkit.results import roofline
 from labkit.results.from_result import value_of
 from labkit.results.from_telemetry import of_pass, why_not
 from labkit.results.study_records import StudyRecords
-from labkit.trial import Trial
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
@@ -52,7 +51,8 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     if metric in _WHY:
         return _WHY[metric]
     trial = record.as_trial
-    if record.short and _in_full_passes(results, trial, metric):
+    full = [other for other in results.ok(trial) if not other.short] if record.short else []
+    if any(metric_of(results, other, metric) is not None for other in full):
         return "a short run only times: it has no sensors, trace or queries of its own"
     if metric == "roofline_fraction" and roofline.measured(results, trial, record.pass_number).flop_per_s is None:
         return f"no ceiling of {trial.precision.upper()} was measured"
@@ -60,10 +60,6 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
         on_gpu = record.trial["device"] == "cuda"
         return why_missing(results, record, "busy_step_s") if on_gpu else "a CPU is device and host in one"
     return why_not(results, metric, record.trial["device"], trial=trial)
-
-
-def _in_full_passes(results: StudyRecords, trial: Trial, metric: str) -> bool:
-    return any(metric_of(results, other, metric) is not None for other in results.ok(trial) if not other.short)
 
 
 def _own(results: StudyRecords, record: Record, metric: str) -> float | None:

@@ -57,11 +57,12 @@ class Table:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         text = "not measured" if self.frame.empty else self.frame.to_string(index=False)
-        within = {row for row in range(len(self.frame)) if not self._is_all_missing(row)}  # others show it inline
+        names = self.frame.columns[self.heads :]
+        empty = {row for row in range(len(self.frame)) if all((row, name) in self.reasons for name in names)}
         failed = [
             (row, name, why)
             for (row, name), why in self.reasons.items()
-            if row in within and why not in (NOT_RUN, NOT_MEASURED)
+            if row not in empty and why not in (NOT_RUN, NOT_MEASURED)  # an empty row shows its reason inline
         ]
         items = "".join(
             f"<li>{html.escape(f'{configuration(self._row(row))}, {name}: {why}')}</li>" for row, name, why in failed
@@ -69,9 +70,6 @@ class Table:
         missing = f"<details><summary>Missing values: {len(failed)}</summary><ul>{items}</ul></details>"
         table = table_html(self.frame, self.caption, heads=self.heads, best_row=self.best_row, reasons=self.reasons)
         return {"text/plain": f"{self.caption}\n{text}".strip(), "text/html": table + missing * bool(failed)}
-
-    def _is_all_missing(self, row: int) -> bool:
-        return all((row, name) in self.reasons for name in self.frame.columns[self.heads :])
 
     def _row(self, row: int) -> dict[str, Any]:
         names = self.data.columns[: self.heads]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -27,7 +28,8 @@ def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
     ran = reasons.loc[reasons["status"] == "ok", ["device", "key_hash", *metrics]]
     long = ran.melt(["device", "key_hash"], var_name="metric", value_name="reason")
-    long = long[long["reason"] != ""].assign(metric=long["metric"].map(heading), device=long["device"].map(_processor))
+    long = long[long["reason"] != ""]
+    long = long.assign(metric=long["metric"].map(heading), device=long["device"].map(partial(label, "device")))
     grouped = long.groupby(["metric", "device", "reason"], sort=False)["key_hash"]
     return grouped.nunique().rename("configurations").reset_index().rename(columns={"device": "processor"})
 
@@ -64,10 +66,6 @@ def summary(results: Results) -> pd.DataFrame:
         rows["Timed part of a run"] = f"{timed_s.min():.1f} s to {timed_s.max():.1f} s"
         rows["Timed blocks throttled or below clock"] = f"{flagged:,} of {len(blocks):,}"
     return pd.DataFrame(rows.items(), columns=["check", "result"])
-
-
-def _processor(device: str) -> str:
-    return label("device", device)
 
 
 def _ends(counts: pd.Series) -> str:
