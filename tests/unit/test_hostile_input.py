@@ -36,7 +36,6 @@ from labkit.measure.trace import analyse
 from labkit.records.series_store import COLUMNS, SeriesStore
 from labkit.records.store import LARGEST_BYTES, Store
 from labkit.report.status import read_runs
-from labkit.studies.gan import _tiles
 from labkit.trial import Trial
 from tests.fuzz.check import limited_memory
 from tests.unit.made_records import HOST, blocks
@@ -330,10 +329,6 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a picture of 10^10 pixels": (lambda folder: image(folder, huge_png()), "pixels"),
     "PostScript called .JPEG": (lambda folder: image(folder, saved((8, 8), "EPS")), "it is neither JPEG nor PNG"),
-    "a generated picture that is PostScript": (
-        lambda _: _tiles(b64encode(saved((8, 8), "EPS")).decode(), 8),
-        "grid of images can't be decoded",
-    ),
     "a stored set whose files climb out": (index, "'../../secret' is no file of the set"),
     "a stored set whose folder is a command": (
         lambda folder: index(folder, root="pipe:touch marker; ", files=[["0.tar", 3]]),

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib import rc_context
 
 from labkit.errors import UserError
@@ -268,20 +267,6 @@ def test_plots_draw_on_axes_that_are_given() -> None:
     assert figure.drawing is drawing
     assert left.lines
     assert right.lines
-
-
-@settings(max_examples=5)
-@given(st.lists(st.sampled_from(["float", "signed", "bytes", "grey"]), max_size=5))
-def test_images_of_any_kind_are_shown(kinds: list[str]) -> None:
-    arrays = {
-        "float": np.random.default_rng(0).random((3, 8, 8)),
-        "signed": np.full((8, 8, 3), -1.0),
-        "bytes": np.zeros((3, 8, 8), dtype=np.uint8),
-        "grey": np.full((8, 8), 0.5),
-    }
-    figure = plots.images([arrays[kind] for kind in kinds], kinds)
-    assert figure.svg().count("<image") == len(kinds)
-    assert len(figure.data) == len(kinds)
 
 
 def test_telemetry_of_two_runs_is_not_joined_into_a_line() -> None:
