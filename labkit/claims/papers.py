@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from labkit.claims.schema import FASTEST, OTHERS, Claim, Test
+from labkit.claims.schema import Claim, MetricName, ProfileName, StudyId
 from labkit.errors import UserError, unknown
 from labkit.hardware.profile import in_short, profile_names, read_yaml
 from labkit.places import ROOT
-from labkit.registry import METRICS, STUDIES
 
 PAPERS = ROOT / "papers"
 
@@ -44,7 +43,7 @@ class Setup(_Part):
 class PaperDevice(_Part):
     """A device as the paper prints it, with its profile and its place in the paper."""
 
-    profile: str
+    profile: ProfileName
     printed: str
     where: str
 
@@ -69,14 +68,11 @@ class Exhibit(_Part):
 
     title: str
     where: Annotated[str, Field(min_length=1)]
-    studies: list[str] = []
+    studies: list[StudyId] = []
     missing: str = ""
 
     @model_validator(mode="after")
     def _has_a_counterpart_or_a_reason(self) -> Exhibit:
-        for study in self.studies:
-            if study not in STUDIES:
-                raise ValueError(f"{unknown('study', study, STUDIES)}")
         if not self.studies and not self.missing:
             raise ValueError(f"{self.title}: give the `studies` with a counterpart, or the reason in `missing`")
         return self
@@ -123,10 +119,10 @@ class PublishedRun(_Part):
 class PublishedTable(_Part):
     """Printed numbers of one metric, in `unit`: a row per statistic or model, a column per profile or precision."""
 
-    metric: str
+    metric: MetricName
     unit: str
     to_si: float = Field(gt=0)  # stored SI value = printed value * to_si
-    study: str
+    study: StudyId
     model: str = ""  # only if rows are statistics
     workload: Literal["train", "infer", "idle"]
     columns_are: Literal["profile", "precision"] = "profile"
@@ -137,13 +133,13 @@ class PublishedTable(_Part):
     note: str = ""
 
     @model_validator(mode="after")
-    def _fits_the_registry(self) -> PublishedTable:
-        if self.metric not in METRICS:
-            raise ValueError(f"{unknown('metric', self.metric, METRICS)}")
-        if self.study not in STUDIES:
-            raise ValueError(f"{unknown('study', self.study, STUDIES)}")
+    def _names_its_model_once(self) -> PublishedTable:
         if bool(self.model) != (self.rows_are == "statistic"):
             raise ValueError("a table of statistics names its model; a table whose rows are models must not")
+        profiles = profile_names()
+        for name in self.columns if self.columns_are == "profile" else []:
+            if name not in profiles:
+                raise ValueError(f"{unknown('profile', name, profiles)}")
         _check_rows(self.rows, self.columns)
         return self
 
@@ -174,28 +170,11 @@ class Paper(_Part):
                 raise ValueError(f"claims: the id {claim_id!r} does not begin with {self.id}-")
             if ids.count(claim_id) > 1:
                 raise ValueError(f"claims: the id {claim_id!r} is given twice")
-        named = {name for claim in self.claims for test in claim.tests for name in _profiles_of(test)}
-        named |= {device.profile for device in self.devices}
-        named |= {name for table in self.tables if table.columns_are == "profile" for name in table.columns}
-        profiles = profile_names()
-        for name in sorted(named):
-            if name not in profiles:
-                raise ValueError(f"{unknown('profile', name, profiles)}")
         return self
 
 
 def _message(text: str) -> str:
     return text.removeprefix("Value error, ").rstrip(".")
-
-
-def _profiles_of(test: Test) -> list[str]:
-    """Return the profiles that a test names."""
-    named = [name for published in test.published for name in published.hardware]
-    for choice in (test.select, test.over, test.under):
-        values = choice.get("profile", [])
-        named += [str(value) for value in (values if isinstance(values, list) else [values])]
-    named += [str(value) for value in test.order if test.along == "profile"]
-    return [name for name in named if name not in (FASTEST, OTHERS)]
 
 
 def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) -> None:

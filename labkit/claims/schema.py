@@ -6,12 +6,14 @@ are fixed in `papers/*.yaml` before any measurement; `because` names the word of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from labkit.errors import unknown
+from labkit.hardware.profile import profile_names
 from labkit.registry import COMPARISON, LABELS, METRICS, STUDIES
 from labkit.trial import DEVICES, ENGINES, NETWORKS, PRECISIONS, Trial
 
@@ -31,6 +33,30 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "device": DEVICES,
     "network": NETWORKS,
 }
+
+
+def one_of(what: str, valid: Iterable[str]) -> AfterValidator:
+    """Return a validator for texts that are one of `valid`; the error for another text names the nearest ones."""
+
+    def check(name: str) -> str:
+        if name not in valid:
+            raise ValueError(str(unknown(what, name, valid)))
+        return name
+
+    return AfterValidator(check)
+
+
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] >= ends[1]:
+        raise ValueError("between and outside: the lower end comes first")
+    return ends
+
+
+FieldName = Annotated[str, one_of("trial field", [*(field.name for field in fields(Trial)), *ACROSS])]
+StudyId = Annotated[str, one_of("study", STUDIES)]
+MetricName = Annotated[str, one_of("metric", METRICS)]
+ProfileName = Annotated[str, one_of("profile", profile_names())]
+Range = Annotated[tuple[float, float], AfterValidator(_ascending)]
 MOST_WORDS = 8  # of the reason for a verdict
 ABOUT = 0.1  # a magnitude is met within ±10 %
 
@@ -43,8 +69,8 @@ class Published(_Part):
     """A printed magnitude (a fraction of 1, a ratio or in SI units; a range as two numbers) with its hardware."""
 
     value: float | tuple[float, float]
-    hardware: Annotated[list[str], Field(min_length=1)]  # profiles
-    select: dict[str, Value] = {}  # the test's trials that it applies to; {} for all
+    hardware: Annotated[list[ProfileName], Field(min_length=1)]
+    select: dict[FieldName, Value] = {}  # the test's trials that it applies to; {} for all
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Published:
@@ -75,27 +101,23 @@ class Test(_Part):
 
     shape: Shape
     metric: str
-    metric_under: str | None = None
-    study: str | list[str] | None = None  # default: the claim's first study; of several, all available
-    select: dict[str, Value | list[Value]] = {}
-    over: dict[str, Value] = {}
-    under: dict[str, Value] = {}
-    along: str | None = None
-    among: str | None = None
+    metric_under: MetricName | None = None
+    # Written as one study or several; by default the claim's first study.
+    study: Annotated[list[StudyId], BeforeValidator(lambda study: [study] if isinstance(study, str) else study)] = []
+    select: dict[FieldName, Value | list[Value]] = {}
+    over: dict[FieldName, Value] = {}
+    under: dict[FieldName, Value] = {}
+    along: FieldName | None = None
+    among: FieldName | None = None
     trend: Literal["rises", "falls", "constant", "diminishing", "peaks"] | None = None
     order: list[Value] = []
     at_least: float | None = None
     at_most: float | None = None
-    between: tuple[float, float] | None = None
-    outside: tuple[float, float] | None = None
+    between: Range | None = None
+    outside: Range | None = None
     because: str = ""  # the word of the paper that the bound stands for, and the rule
-    beside: list[str] = []  # metrics that help to understand the verdict; they decide nothing
+    beside: list[MetricName] = []  # metrics that help to understand the verdict; they decide nothing
     published: list[Published] = []
-
-    @property
-    def studies(self) -> list[str]:
-        """The studies that the test itself names."""
-        return [self.study] if isinstance(self.study, str) else self.study or []
 
     @property
     def has_direction(self) -> bool:
@@ -130,9 +152,6 @@ class Test(_Part):
         given_bounds = sum(bound is not None for bound in bounds)
         if given_bounds > 1:
             raise ValueError("a test has one bound: at_least, at_most, between or outside")
-        for ends in (self.between, self.outside):
-            if ends and ends[0] >= ends[1]:
-                raise ValueError("between and outside: the lower end comes first")
         if self.shape in ("level", "ratio", "difference") and not given_bounds and not self.published:
             raise ValueError(f"a test of shape {self.shape!r} needs a bound: at_least, at_most, between or outside")
         if self.shape in ("trend", "order", "alike", "differs") and given_bounds:
@@ -180,28 +199,22 @@ class Claim(_Part):
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9]+)+$")]
     statement: Annotated[str, Field(min_length=1)]
     where: Annotated[str, Field(min_length=1)]
-    studies: Annotated[list[str], Field(min_length=1)]
+    studies: Annotated[list[StudyId], Field(min_length=1)]
     tests: Annotated[list[Test], Field(min_length=1)]
     mark: Mark | None = None
-    only: dict[str, list[Value]] = {}  # the paper speaks of these trials or profiles; others get the third mark
+    only: dict[FieldName, list[Value]] = {}  # the paper speaks of these trials or profiles; others get the third mark
     because_not: list[Why] = []  # shown with this verdict and these records only
     note: str = ""  # how an ambiguous statement was read
 
     @model_validator(mode="after")
-    def _studies_are_known(self) -> Claim:
-        for study in [*self.studies, *(study for test in self.tests for study in test.studies)]:
-            if study not in STUDIES:
-                raise ValueError(f"{unknown('study', study, STUDIES)}")
-        for name in self.only:
-            if name not in (valid := [*(field.name for field in fields(Trial)), *ACROSS]):
-                raise ValueError(f"{unknown('trial field', name, valid)}")
+    def _studies_have_records(self) -> Claim:
         if any(COMPARISON in self.studies_of(test) for test in self.tests):
             raise ValueError(f"{self.id}: {COMPARISON} has no records of its own: name the study to compare in `study`")
         return self
 
     def studies_of(self, test: Test) -> list[str]:
         """Return the studies whose records a test reads."""
-        return test.studies or self.studies[:1]
+        return test.study or self.studies[:1]
 
     def study_of(self, test: Test) -> str:
         """Return the first study whose records a test reads."""
@@ -209,21 +222,15 @@ class Claim(_Part):
 
 
 def _check_names(test: Test) -> None:
-    """Raise ValueError for a metric or field of a test that neither the records nor a planned study has."""
-    if test.shape == "differs" and test.metric not in LABELS:
-        raise ValueError(f"{unknown('label', test.metric, LABELS)}")
-    metrics = [*test.beside, *([test.metric_under] if test.metric_under else [])]
-    for name in metrics if test.shape == "differs" else [test.metric, *metrics]:
-        if name not in METRICS:
-            raise ValueError(f"{unknown('metric', name, METRICS)}")
-    valid = [*(field.name for field in fields(Trial)), *ACROSS]
+    """Raise ValueError for a metric, a label or a value of a field that no record has."""
+    what, valid = ("label", list(LABELS)) if test.shape == "differs" else ("metric", list(METRICS))
+    if test.metric not in valid:
+        raise ValueError(f"{unknown(what, test.metric, valid)}")
+    choices = {**CHOICES, "profile": profile_names()}
     chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(printed.select for printed in test.published)]
-    named = [name for choice in chosen for name in choice]
-    for name in [*named, *(name for name in (test.along, test.among) if name)]:
-        if name not in valid:
-            raise ValueError(f"{unknown('trial field', name, valid)}")
-    for choice in chosen:
-        for name, values in choice.items():
-            for value in values if isinstance(values, list) else [values]:
-                if name in CHOICES and value not in (*CHOICES[name], OTHERS, FASTEST):
-                    raise ValueError(f"{unknown(f'trial {name}', str(value), CHOICES[name])}")
+    chosen += [{test.along: test.order}] if test.along else []
+    for name, values in [pair for choice in chosen for pair in choice.items() if pair[0] in choices]:
+        for value in values if isinstance(values, list) else [values]:
+            if value not in (*choices[name], OTHERS, FASTEST):
+                what = name if name == "profile" else f"trial {name}"
+                raise ValueError(f"{unknown(what, str(value), choices[name])}")

@@ -1468,7 +1468,7 @@ def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
 def test_texts_of_papers_and_records_are_escaped() -> None:
     evil_trial = Trial(model=EVIL, data=EVIL)
     evil_batch = replace(evil_trial, batch=256)
-    magnitude = {"value": 2.0, "hardware": [EVIL]}
+    magnitude = {"value": 2.0, "hardware": ["h100"]}
     tests = [
         a_test(shape="ratio", at_least=1, because=EVIL, published=[magnitude], beside=["top1"], **OVER_64),
         a_test(shape="level", at_least=1, because=EVIL, select={"model": "resnet50"}),
