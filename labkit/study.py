@@ -16,9 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
 
-from labkit.claims import Findings, judge_all
-from labkit.claims.papers import load_papers
-from labkit.claims.shown import evidence
+from labkit.claims import Findings
+from labkit.claims.shown import evidence, verdicts
 from labkit.data import DataSet
 from labkit.data.chosen import check_use, data_at_scale, documents_of_user, stored_set
 from labkit.data.stored.make import Progress
@@ -281,8 +280,7 @@ class OpenStudy:
 
     def _selected(self) -> StudyRecords:
         """Return the records that pages of the profile show."""
-        asked = (self.scale, None)
-        return study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
+        return study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=self.scale)
 
     def _check_recorded(self, records: StudyRecords, trials: Sequence[Trial]) -> None:
         """Raise UserError if no trial has a record, and warn if some have none."""
@@ -321,7 +319,7 @@ class OpenStudy:
     def verdicts(self, results: Results) -> Findings:
         """Return the verdicts on this study's claims, from the records shown and those of other studies."""
         seen = evidence(self.profile.name, self.host.id, known=results.selected)
-        return Findings(judge_all(load_papers(), seen, self.study.id))
+        return verdicts(seen, self.study.id)
 
 
 def _printed() -> Progress:

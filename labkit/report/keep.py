@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.errors import UserError
 from labkit.hardware.profile import load_profile
-from labkit.records import Record
 from labkit.records.selection import host_to_show
 from labkit.records.series_store import SeriesStore
 from labkit.records.store import Store
-from labkit.registry import SCALES, STUDIES
+from labkit.registry import STUDIES
 from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 
@@ -40,10 +39,10 @@ def pack_records(hw: str) -> Iterator[str]:
                 records = store.read(study, host)
                 extra += sum(record.planned.extra for record in records)
                 was = f" ({before / 1e6:.2f} MB before)" if after != before else ""
-                yield f"{study} of host {host}: {_counts(records)}; {after / 1e6:.2f} MB{was}."
+                yield f"{study} of host {host}, records: {len(records)}; {after / 1e6:.2f} MB{was}."
         yield from _dropped_series(store)
     if extra:
-        yield "Records measured in JupyterLab are packed too. A page shows them only if no report measured the study."
+        yield f"{extra} of them measured in JupyterLab: a page shows those only if no report measured the study."
     total = f"Records, hosts and series of {report.name}: {_total(report) / 1e6:.2f} MB"
     yield f"{total}, more than {LIMIT_BYTES / 1e6:.0f} MB." if _total(report) > LIMIT_BYTES else f"{total}."
 
@@ -73,16 +72,6 @@ def _dropped_series(store: Store) -> Iterator[str]:
 
 def _total(report: Path) -> int:
     return sum(_size(path) for room in ("records", "hosts", "telemetry") for path in (report / room).rglob("*"))
-
-
-def _counts(records: Sequence[Record]) -> str:
-    """Return the number of records of each scale, and how many of them were measured in JupyterLab."""
-    parts = []
-    for scale in SCALES:
-        extra = [record.planned.extra for record in records if record.scale == scale]
-        beside = f", {sum(extra)} of them measured in JupyterLab" if any(extra) else ""
-        parts += [f"scale {scale}, {len(extra)} record{'s' if len(extra) > 1 else ''}{beside}"] if extra else []
-    return "; ".join(parts)
 
 
 def _size(path: Path) -> int:

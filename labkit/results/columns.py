@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.errors import UserError, nearest_first
 from labkit.registry import METRICS
-from labkit.trial import ASKED_AFTER, Trial
+from labkit.trial import Trial
 
 # What ran: the fields of a trial, and `mode`, the name of its execution mode.
 WHAT_RAN = ["mode", *(field.name for field in fields(Trial))]
@@ -51,6 +51,3 @@ def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:
             f"the table has no column {', '.join(absent)}; {'; '.join(near)}. `labkit.describe(table)` lists its "
             f"columns with their meanings."
         )
-
-
-__all__ = ["ASKED_AFTER", "HOW_IT_ENDED", "RECORDS", "WHAT_RAN", "WHERE_AND_WHEN", "check_columns", "describe"]

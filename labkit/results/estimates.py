@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.results.columns import ASKED_AFTER, RECORDS, WHAT_RAN, check_columns
+from labkit.results.columns import RECORDS, WHAT_RAN, check_columns
 from labkit.results.intervals import (
     HOSTS,
     Passes,
@@ -29,6 +29,7 @@ from labkit.results.intervals import (
     sharing_process,
 )
 from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
+from labkit.trial import ASKED_AFTER
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too

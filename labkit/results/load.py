@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.host import read_host
@@ -69,18 +69,18 @@ def study_records(
     *,
     store: Store,
     here: str | None = None,
-    asked: tuple[str, Mapping[str, int] | None] = ("quick", None),
+    asked: str = "quick",
 ) -> StudyRecords:
     """Return the records of a study that pages of a profile show.
 
-    They are those of this host (`here`), else of the newest complete host, at the largest complete scale. `asked` is
-    the scale of this call with the keys of its trials and their passes: at that scale only their records are returned.
+    They are those of this host (`here`), else of the newest complete host, at the largest complete scale. Without
+    records the scale is the one that was `asked` for.
     """
     host_id = host_to_show(store, study.id, here)
     if host_id is None:
-        nothing = StudyRecords(study=study, profile=profile, scale=asked[0], host_id=None, host={}, records=[])
-        return replace(nothing, store=store)
-    return records_of_host(profile, study, store=store, host_id=host_id, asked=asked)
+        about: dict[str, Any] = {"study": study, "profile": profile, "scale": asked, "store": store}
+        return StudyRecords(**about, host_id=None, host={}, records=[])
+    return records_of_host(profile, study, store=store, host_id=host_id)
 
 
 def records_of_host(
@@ -92,7 +92,11 @@ def records_of_host(
     asked: tuple[str, Mapping[str, int] | None] = ("quick", None),
     scale: str | None = None,
 ) -> StudyRecords:
-    """Return the records of a study on one host that belong together, at `scale` or the largest complete scale."""
+    """Return the records of a study on one host that belong together, at `scale` or the largest complete scale.
+
+    `asked` is the scale of this call with the keys of its trials and their passes: at that scale only their records
+    are returned.
+    """
     planned = None if asked[1] is None else dict(asked[1])
     records, places = read_together(store, study.id, host_id, scale=asked[0], planned=planned)
     scale = scale or scale_to_show(records) or asked[0]

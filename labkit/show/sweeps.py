@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
@@ -36,15 +35,6 @@ MOST_LABELS = 4  # most series that are named at the ends of their lines
 _MOST_MARKED = 16  # most points of a series with a marker each
 _LONG = 16  # most characters of a series' name on one line
 _ONE_LINE = ("source", "pass_number", "host", "study")  # columns that must be constant in a line of telemetry
-
-
-@dataclass(frozen=True)
-class _Series:
-    """One line of a sweep: its name, its rows and its look."""
-
-    text: str
-    rows: pd.DataFrame
-    look: Look
 
 
 def lines(
@@ -104,14 +94,11 @@ def lines(
                 words = [label(str(col), kind)] if kind is not None else []
                 axes.set_title(", ".join([*words, axis_title(y, log=is_log["y"])] if place == 0 else words))
                 axes.set_xlabel(axis_title(x) if place >= len(kinds) - 2 else "")
-                series = [
-                    _Series(label(hue, value) if hue else "", part[part[hue] == value] if hue else part, look)
-                    for value, look in chosen.items()
-                ]
                 _sweep(
                     axes,
-                    part.dropna(subset=["value", x]),
-                    series,
+                    part,
+                    hue,
+                    chosen,
                     x,
                     y,
                     is_log=is_log,
@@ -133,8 +120,9 @@ def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bo
 
 def _sweep(
     axes: Any,
-    measured: pd.DataFrame,
-    series: Sequence[_Series],
+    frame: pd.DataFrame,
+    hue: str | None,
+    chosen: Mapping[Any, Look],
     x: str,
     y: str,
     *,
@@ -146,13 +134,14 @@ def _sweep(
 ) -> None:
     """Draw the series of one panel, its axes, and the names and values beside its points."""
     across, scale = metric_of(x).scale, metric_of(y).scale
-    curves, ends, values = [], [], []
+    curves, ends, values, measured = [], [], [], frame.dropna(subset=["value", x])
     if bound is not None and len(bound):
         grid = bound.sort_values(x)
         curves.append((grid[x] * across, grid["value"] * scale))
         axes.plot(*curves[0], color=colour("soft"), linewidth=1.2, linestyle=(0, (4, 2)))
-    for entry in series:
-        rows = entry.rows.dropna(subset=[x]).sort_values(x)
+    for kind, look in chosen.items():
+        text = label(hue, kind) if hue else ""
+        rows = (frame[frame[hue] == kind] if hue else frame).dropna(subset=[x]).sort_values(x)
         points = rows.dropna(subset=["value"])
         if points.empty:
             continue
@@ -161,28 +150,28 @@ def _sweep(
         curves += [curve] if is_joined else [((at,), (value,)) for at, value in zip(*curve, strict=True)]
         low, high = (rows["low"] * scale).clip(lower=axes.get_ylim()[0]), rows["high"] * scale
         if is_joined:
-            axes.fill_between(rows[x] * across, low, high, color=entry.look.colour, alpha=0.18, linewidth=0)
+            axes.fill_between(rows[x] * across, low, high, color=look.colour, alpha=0.18, linewidth=0)
         else:
-            axes.vlines(rows[x] * across, low, high, color=entry.look.colour, linewidth=2, alpha=0.6)
+            axes.vlines(rows[x] * across, low, high, color=look.colour, linewidth=2, alpha=0.6)
         axes.plot(
             *curve,
-            color=entry.look.colour,
-            marker="" if is_joined and len(points) > _MOST_MARKED else entry.look.marker,
+            color=look.colour,
+            marker="" if is_joined and len(points) > _MOST_MARKED else look.marker,
             linestyle="-" if is_joined else "none",
             markeredgecolor=colour("ground"),
             markeredgewidth=0.6,
-            label=entry.text,
+            label=text,
         )
         last = points.iloc[-1]
-        if is_named and entry.text:
-            text = entry.text.replace(" + ", "\n+ ") if len(entry.text) > _LONG else entry.text
+        if is_named and text:
+            text = text.replace(" + ", "\n+ ") if len(text) > _LONG else text
             early = [*ABOVE, (7, 6, "left", "bottom"), *BELOW, *RIGHT]
             places = RIGHT if last[x] >= measured[x].max() else early
-            ends.append(Note(last[x] * across, last["value"] * scale, text, entry.look.colour, places))
+            ends.append(Note(last[x] * across, last["value"] * scale, text, look.colour, places))
         for row in points[points[x].isin(list(values_at))].to_dict("records"):
             text = amount(row["value"], y, digits_of(row["value"], row["low"], row["high"]))
             at = row[x] * across, row["value"] * scale
-            values.append(Note(*at, text, entry.look.colour, [*ABOVE, *BELOW], needed=False))
+            values.append(Note(*at, text, look.colour, [*ABOVE, *BELOW], needed=False))
     value_axis(axes, "y", log=is_log["y"])
     place_notes(axes, [*ends, *values], curves)
     if measured[x].nunique() <= _MOST_MARKED:

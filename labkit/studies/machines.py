@@ -8,11 +8,12 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.results import Results, estimate, load
-from labkit.results.columns import ASKED_AFTER, WHAT_RAN
+from labkit.results.columns import WHAT_RAN
 from labkit.results.estimates import EQUAL
 from labkit.results.intervals import HOSTS
 from labkit.show import heading
 from labkit.statistics import log_interval, unpaired_ratio
+from labkit.trial import ASKED_AFTER
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.results import Results, estimate
-from labkit.results.columns import ASKED_AFTER, WHAT_RAN
+from labkit.results.columns import WHAT_RAN
 from labkit.show.labels import label, phrase
 from labkit.studies.values import value_of
-from labkit.trial import Trial
+from labkit.trial import ASKED_AFTER, Trial
 
 # Classes of kernels per part of a figure. The update counts as element-wise, like its kernels: in a captured step they
 # cannot be told from other element-wise kernels. All other classes are in the fifth part, `OTHER`.
