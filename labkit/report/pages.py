@@ -13,7 +13,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from labkit import __version__
-from labkit.claims import VERDICTS, Evidence, Finding, Findings, Group, newer_tests
+from labkit.claims import Evidence, Finding, Findings, Group, newer_tests
 from labkit.claims.dates import committed
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
@@ -123,7 +123,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         device=profile.title,
         devices=_devices(report),
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
-        verdicts=_verdicts(findings),
+        verdicts=findings.sentence(),
         newer=newer_tests(findings.findings, days),
         papers=_papers(findings),
         studies=list(rows.values()),
@@ -181,14 +181,6 @@ def _devices(report: Path) -> list[tuple[str, str]]:
     titles = {name: load_profile(name).title for name in folders if name in profile_names()}
     compared = [("../comparison/index.html", "compare")] if "comparison" in folders else []
     return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
-
-
-def _verdicts(findings: Findings) -> str:
-    counts = findings.counts()
-    tested = sum(counts[verdict] for verdict in VERDICTS[:3])
-    if not tested:
-        return f"None of {len(findings.findings)} claims is tested here"
-    return f"{counts['replicated']} of {tested} testable claims are replicated, {counts['not replicated']} are not"
 
 
 def _papers(findings: Findings) -> list[tuple[Paper, dict[Group, int]]]:

@@ -72,11 +72,7 @@ class Results:
         >>> frame.query("model == 'resnet50'")[["batch", "mode", "pass_number", "images_per_s"]]  # doctest: +SKIP
         """
         if hosts == "selected":
-            frame = self._selected.copy()
-            if len(self.selected) == 1:  # figures of one study show the command that makes them
-                study = self.selected[0]
-                frame.attrs["command"] = f"make render HW={study.profile.name} STUDY={study.study.name}"
-            return frame
+            return self._selected.copy()
         if hosts != "all":
             raise UserError(f"hosts must be 'selected' or 'all', not {hosts!r}.")
         return _frame([*self.selected, *self.others()]).copy()  # in one piece, so that columns can be added

@@ -131,8 +131,7 @@ def slug(*words: str) -> str:
 class Figure:
     """A drawing with its title (a finding), caption (at most 30 words), alternative text and numbers.
 
-    `data` holds SI values; its columns `value`, `low` and `high` are values of `metric`. `command` reproduces the
-    figure; its default is `data.attrs["command"]`.
+    `data` holds SI values; its columns `value`, `low` and `high` are values of `metric`.
     """
 
     drawing: Any
@@ -142,10 +141,6 @@ class Figure:
     title: str = ""
     caption: str = ""
     metric: str = ""
-    command: str = ""
-
-    def __post_init__(self) -> None:
-        self.command = self.command or str(self.data.attrs.get("command", ""))
 
     @property
     def axes(self) -> list[Any]:
@@ -206,8 +201,7 @@ class Figure:
         frame = numbers(self.data.head(_MOST_ROWS), self.metric)
         cut = f" (first {_MOST_ROWS} of {len(self.data):,} rows)" if len(self.data) > _MOST_ROWS else ""
         body = table_html(frame, name=f"Numbers of {self.name}")
-        again = f'<p class="lk-again">Reproduce: <code>{html.escape(self.command)}</code></p>' if self.command else ""
-        return f"<details><summary>The numbers in this figure{cut}</summary>{body}{again}</details>"
+        return f"<details><summary>The numbers in this figure{cut}</summary>{body}</details>"
 
 
 def _inline(svg: str, name: str, alt: str) -> str:

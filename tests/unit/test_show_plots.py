@@ -240,7 +240,6 @@ def test_zero_has_no_logarithm() -> None:
 
 def test_a_figure_can_be_changed_and_saved(tmp_path: Path) -> None:
     figure = plots.dots(SWEEP[SWEEP["batch"] == 64], y="mode", x="images_per_s", title="Mine", caption="Mine too.")
-    figure.command = "labkit run"
     figure.axes[0].set_xlabel("changed <here>")
     for ending in ("pdf", "png", "svg"):
         path = figure.save(tmp_path / f"picture.{ending}")
@@ -248,7 +247,6 @@ def test_a_figure_can_be_changed_and_saved(tmp_path: Path) -> None:
     assert "changed &lt;here&gt;" in figure.svg()
     markup = figure._repr_mimebundle_()["text/html"]
     assert "<strong>Mine</strong>" in markup
-    assert "Reproduce: <code>labkit run</code>" in markup
 
 
 def test_a_figure_of_another_kind_of_file_is_a_clear_error(tmp_path: Path) -> None:
