@@ -41,6 +41,11 @@ class Findings:
         """Return the number of claims in each group, in the order of GROUPS."""
         return {group: sum(finding.group == group for finding in self.findings) for group in GROUPS}
 
+    def by_paper(self) -> list[Findings]:
+        """Return the claims of each paper."""
+        papers = dict.fromkeys(finding.paper.id for finding in self.findings)
+        return [Findings([finding for finding in self.findings if finding.paper.id == paper]) for paper in papers]
+
     def sentence(self) -> str:
         """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
         counts = self.counts()

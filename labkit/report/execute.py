@@ -34,6 +34,7 @@ class Execution:
 
     reason: str | None
     user_mistake: bool = False
+    seconds: float = 0.0
 
 
 def parameters_of(notebook: Path) -> dict[str, Any]:

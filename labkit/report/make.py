@@ -17,7 +17,7 @@ from itertools import chain
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_user
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
@@ -166,14 +166,7 @@ def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]
     return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
 
 
-class Ran(NamedTuple):
-    """How a notebook ended, and its duration in seconds."""
-
-    outcome: Execution
-    seconds: float
-
-
-def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) -> Iterator[tuple[str, Ran]]:
+def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) -> Iterator[tuple[str, Execution]]:
     """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile."""
     if len(studies) == 1:
         print(f"[1/1] {studies[0]}: {STUDIES[studies[0]].question}", flush=True)
@@ -189,10 +182,10 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
                 study = futures[future]
                 print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
                 try:
-                    ran = future.result()
+                    outcome = future.result()
                 except BrokenProcessPool:  # fails all studies left in the pool: run them in this process
-                    ran = _timed(report, study, parameters)
-                yield study, ran
+                    outcome = _timed(report, study, parameters)
+                yield study, outcome
         except BaseException:  # Ctrl-C: start no waiting study
             pool.shutdown(wait=False, cancel_futures=True)
             _end_children()
@@ -228,7 +221,7 @@ def _starting_processes() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _in_pool(report: Path, study: str, parameters: dict[str, Any]) -> Ran:
+def _in_pool(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
     """Run a study's notebook in a process of the pool, and let Ctrl-C interrupt the run.
 
     Outside the run SIGINT stays blocked: a process that imports or waits would end with a traceback.
@@ -248,14 +241,14 @@ def _end_children() -> None:
         process.terminate()
 
 
-def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Ran:
+def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
     """Run a study's notebook and time the run. An exception fails this study only."""
     began = time.monotonic()
     try:
         outcome = _run_one(report, study, parameters)
     except Exception as error:  # noqa: BLE001 - see above
         outcome = Execution(f"{type(error).__name__}: {error}")
-    return Ran(outcome, time.monotonic() - began)
+    return replace(outcome, seconds=round(time.monotonic() - began, 1))
 
 
 def _run_all(
@@ -277,7 +270,7 @@ def _run_all(
     runnable = [COMPARISON] if not request.study and is_comparable() else []
     runnable += [study for study in studies if study not in unmeasured]
     executed = _executed(report, runnable, _parameters(profile, request, mode)) if runnable else iter(())
-    for study, (outcome, seconds) in chain(((study, Ran(end, 0.0)) for study, end in unmeasured.items()), executed):
+    for study, outcome in chain(unmeasured.items(), executed):
         if mode == "measure" and not outcome.reason and study != COMPARISON:
             outcome = replace(outcome, reason=_nothing_worked(Store(report), study, host, request.scale))
         mistakes += outcome.user_mistake
@@ -285,13 +278,13 @@ def _run_all(
             failed[study] = outcome.reason
             print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
         else:
-            print(f"      done in {duration(round(seconds, 1))}", flush=True)
+            print(f"      done in {duration(outcome.seconds)}", flush=True)
         if study == COMPARISON:  # its page is of all profiles
             continue
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
             reason=outcome.reason,
-            duration_s=round(seconds, 1),
+            duration_s=outcome.seconds,
             command=request.command(verb),
             mode=mode,
             scale=request.scale,

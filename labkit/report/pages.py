@@ -13,9 +13,8 @@ from typing import Literal
 from markupsafe import Markup
 
 from labkit import __version__
-from labkit.claims import Evidence, Finding, Findings, Group, newer_tests
+from labkit.claims import Evidence, newer_tests
 from labkit.claims.dates import committed
-from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile, profile_names
@@ -125,7 +124,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
         verdicts=findings.sentence(),
         newer=newer_tests(findings.findings, days),
-        papers=_papers(findings),
+        papers=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
         studies=list(rows.values()),
         places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],
         links=LINKS,
@@ -181,14 +180,6 @@ def _devices(report: Path) -> list[tuple[str, str]]:
     titles = {name: load_profile(name).title for name in folders if name in profile_names()}
     compared = [("../comparison/index.html", "compare")] if "comparison" in folders else []
     return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
-
-
-def _papers(findings: Findings) -> list[tuple[Paper, dict[Group, int]]]:
-    """Return each paper with the number of its claims in each group."""
-    by_paper: dict[str, list[Finding]] = {}
-    for finding in findings.findings:
-        by_paper.setdefault(finding.paper.id, []).append(finding)
-    return [(claims[0].paper, Findings(claims).counts()) for claims in by_paper.values()]
 
 
 def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:

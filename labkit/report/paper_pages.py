@@ -21,12 +21,11 @@ FOLDER = "papers"
 def write_papers(folder: Path, findings: Findings, *, title: str, links: Sequence[tuple[str, str]]) -> None:
     """Write a page for each paper into `folder/papers`. `title` names the hardware; `links` are (address, text)."""
     (folder / FOLDER).mkdir(exist_ok=True)
-    papers = {finding.paper.id: finding.paper for finding in findings.findings}
-    for name, paper in papers.items():
-        own = Findings([finding for finding in findings.findings if finding.paper.id == name])
+    for own in findings.by_paper():
+        paper = own.findings[0].paper
         claims = table_html(summary(own.findings, home="../", places=True), name="Claims", kind="lk-verdicts")
         write_template(
-            folder / FOLDER / f"{name}.html",
+            folder / FOLDER / f"{paper.id}.html",
             "paper.html.j2",
             title=title,
             paper=paper,

@@ -12,7 +12,6 @@ Values are in SI units. A trial that failed is a row with its status and reason,
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -255,20 +254,11 @@ class Results:
         numbers = dict.fromkeys((name for name in columns if name not in _TEXTS), float)
         return pd.DataFrame(columns=[*self._keys, *columns]).astype(numbers)
 
-    def _repr_html_(self) -> str:
-        lines = [
-            f"<tr><th scope=row>{html.escape(records.study.title)}</th><td>{html.escape(records.describe())}</td>"
-            f"<td>{len(records.by_trial)}</td><td>{len(records.failures())}</td></tr>"
-            for records in self.selected
-        ]
-        head = "".join(f"<th scope=col>{name}</th>" for name in ("study", "machine", "trials", "failed runs"))
-        return (
-            f'<table class="lk-table"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
-            "<p><code>frame()</code> gives every value as a DataFrame.</p>"
-        )
-
     def __repr__(self) -> str:
-        lines = [f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials" for part in self.selected]
+        lines = [
+            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials, {len(part.failures())} failed runs"
+            for part in self.selected
+        ]
         return "\n".join([*lines, "frame() gives every value as a DataFrame."])
 
 

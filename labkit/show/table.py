@@ -35,7 +35,7 @@ from labkit.show.quantities import (
 NOT_RUN = "not run"
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
-Intervals = Literal["wide", "all", "none"]
+Intervals = Literal["wide", "all"]
 _UNITS = "|".join(sorted({re.escape(metric.unit) for metric in METRICS.values() if metric.unit}))
 _WITH_UNIT = re.compile(rf"(.+), ({_UNITS})")
 _NUMBER = re.compile(r"[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
@@ -101,7 +101,7 @@ def table(
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
     A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
-    `intervals`: "wide" (where wider than ±5 %), "all" or "none". Raise UserError where `estimate` does.
+    `intervals`: "wide" (where wider than ±5 %) or "all". Raise UserError where `estimate` does.
 
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
@@ -217,7 +217,7 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
     digits = digits_of(value, low, high)
     point = _amount(value, form, digits)
     wide = math.isfinite(high - low) if form == "points" else half_width(value, low, high) > WIDE
-    if intervals == "none" or (intervals == "wide" and not wide):
+    if intervals == "wide" and not wide:
         return point
     if not math.isfinite(high - low):
         return f"{point} (one run)"

@@ -124,7 +124,7 @@ def test_an_unknown_profile_or_a_study_without_records_is_refused(monkeypatch: p
 
 
 def test_a_summary_is_short(h200: Results) -> None:
-    assert len(h200._repr_html_()) < 5_000 and "frame()" in repr(h200)
+    assert len(repr(h200)) < 5_000 and "frame()" in repr(h200)
 
 
 # ---- estimates ------------------------------------------------------------------------------------------------------
