@@ -210,11 +210,10 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     ]
     paragraphs = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
     whole = Markup(
-        '<details class="lk-claim" data-verdict="{}" data-paper="{}" data-study="{}"><summary>{}</summary>'
+        '<details class="lk-claim" data-verdict="{}" data-paper="{}"><summary>{}</summary>'
         '<div id="claim-{}" class="lk-tests">{}{}</div></details>'
     )
-    data = finding.group.replace(" ", "-"), paper.id, " ".join(claim.studies)
-    return whole.format(*data, summary, claim.id, paragraphs, tests)
+    return whole.format(finding.group.replace(" ", "-"), paper.id, summary, claim.id, paragraphs, tests)
 
 
 def _unusual(scope: str) -> str:

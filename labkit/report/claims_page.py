@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from labkit.claims import GROUPS, MARKS, Finding, Findings, finding_html, newer_tests
-from labkit.registry import STUDIES
 from labkit.report.html import write_template
 
 
@@ -41,8 +40,7 @@ def write_claims(
         sentence=" ".join(filter(None, [findings.sentence(), newer_tests(claims, days)])),
         groups=[(MARKS[group], group) for group in GROUPS],
         rows=rows,
-        studies=_studies(claims),
-        filters=[entry for _, row in rows for entry in row if entry.number] + _studies(claims),
+        filters=[entry for _, row in rows for entry in row if entry.number],
         claims=[finding_html(finding, days.get(finding.claim.id, "")) for finding in claims],
         papers=list(papers.values()),
     )
@@ -72,13 +70,3 @@ def _filters(findings: Sequence[Finding], paper: str) -> list[Filter]:
         selector = f'{chosen}[data-verdict="{slug}"]'
         filters.append(Filter(f"{paper or 'all'}-{slug}", f"{name}, {group}", selector, count))
     return [*filters, Filter(f"{paper or 'all'}-claims", name, chosen, len(of_paper))]
-
-
-def _studies(findings: Sequence[Finding]) -> list[Filter]:
-    """Return a filter per study that has claims."""
-    filters = []
-    for study, about in STUDIES.items():
-        count = sum(study in finding.claim.studies for finding in findings)
-        if count:
-            filters.append(Filter(f"study-{study}", about.title, f'[data-study~="{study}"]', count))
-    return filters

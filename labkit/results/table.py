@@ -12,7 +12,7 @@ Values are in SI units. A trial that failed is a row with its status and reason,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -240,15 +240,10 @@ class Results:
         varying = [name for name in WHAT_RAN if name in _ALWAYS or frame[name].nunique(dropna=False) > 1]
         return [*varying, *RECORDS, "pass_number", "record"]
 
-    def _records(self) -> Iterator[tuple[dict[str, Any], Record]]:
-        keys = self._selected[self._keys].to_dict("records")
-        for row, (_, record) in zip(keys, self._rows, strict=True):
-            yield row, record
-
     def _long(self, columns: list[str], of: Callable[[Record], Rows]) -> pd.DataFrame:
         """Return a table of the rows that `of` gives for each record, with the columns that identify the record."""
-        keyed = self._records()
-        rows = [{**row, **dict(zip(columns, cells, strict=True))} for row, record in keyed for cells in of(record)]
+        keyed = zip(self._selected[self._keys].to_dict("records"), self._rows, strict=True)
+        rows = [{**row, **dict(zip(columns, cells, strict=True))} for row, (_, record) in keyed for cells in of(record)]
         if rows:
             return pd.DataFrame(rows)
         numbers = dict.fromkeys((name for name in columns if name not in _TEXTS), float)

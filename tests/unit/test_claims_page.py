@@ -226,8 +226,6 @@ RULE = re.compile(r"#(?P<id>[\w-]+):target ~ \.lk-claims \.lk-claim:not\((?P<kep
 
 def fits(finding: Finding, choice: str) -> bool:
     """Return whether the filter at the address `choice` includes the claim."""
-    if choice.startswith("study-"):
-        return choice.removeprefix("study-") in finding.claim.studies
     paper, verdict = choice.split("-", 1)
     return paper in ("all", finding.paper.id) and verdict in ("claims", finding.group.replace(" ", "-"))
 
@@ -238,8 +236,7 @@ def test_every_filter_is_a_link_that_shows_only_its_claims_and_their_number(made
     offered = {str(link["href"])[1:]: said_in(link) for link in soup.select(".lk-choose a")}
     verdicts = [group.replace(" ", "-") for group in (*GROUPS, "claims")]
     papers = ["all", *(paper.id for paper in PAPERS)]
-    studies = {f"study-{study}" for finding in made[1] for study in finding.claim.studies}
-    wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts} | studies
+    wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts}
     assert set(offered) == set(rules) == {name for name in wanted if any(fits(finding, name) for finding in made[1])}
     claims = soup.select(".lk-claim")
     for choice, kept in rules.items():
