@@ -25,6 +25,10 @@ def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Return the metrics without a value in configurations that ran: `metric`, `processor`, `reason`, `configurations`.
 
     `reasons` is `Results.reasons()`, with a text per metric. `configurations` is their number.
+
+    >>> rows = pd.DataFrame({"status": "ok", "device": "cpu", "key_hash": ["a", "b"], "power_w": ["", "no sensor"]})
+    >>> missing(rows, ["power_w"]).values.tolist()
+    [['board power, W', 'CPU', 'no sensor', 1]]
     """
     ran = reasons.loc[reasons["status"] == "ok", ["device", "key_hash", *metrics]]
     long = ran.melt(["device", "key_hash"], var_name="metric", value_name="reason")
