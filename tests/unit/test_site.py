@@ -486,8 +486,8 @@ def test_the_index_counts_the_studies_that_a_remark_concerns(remarks: list[str],
 
 def test_an_answer_leaves_out_bullets_without_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     published: dict[str, Any] = {}
-    monkeypatch.setattr("labkit.report.scraps.publish", published.update)
+    monkeypatch.setattr("scrapbook.glue", published.__setitem__)
     power, price = "**Power at 5 W:** not measured (no sensor 2).", "**Price:** not measured. The paper: 5 times."
     assert scraps.answer("**Speed:** 3 images/s.", power, price).bullets == ("**Speed:** 3 images/s.", price)
-    assert published["headline"] == f"**Speed:** 3 images/s.\n\n{price}"
+    assert published["labkit.headline"] == f"**Speed:** 3 images/s.\n\n{price}"
     assert scraps.answer(power, power).bullets == (power,)
