@@ -206,7 +206,7 @@ class Note:
     needed: bool = True
 
 
-RIGHT = [(7.0, float(shift), "left", "center") for shift in (0, 6, -6, 12, -12, 18, -18, 24, -24, 32, -32, 40, -40)]
+RIGHT = [(7.0, float(shift), "left", "center") for shift in (0, -6, 6, -12, 12, -18, 18, -24, 24, -32, 32, -40, 40)]
 ABOVE: list[tuple[float, float, str, str]] = [(0, 6, "center", "bottom"), (-3, 6, "right", "bottom")]
 BELOW: list[tuple[float, float, str, str]] = [(0, -6, "center", "top"), (3, -6, "left", "top")]
 

@@ -173,6 +173,7 @@ def _sweep(
             at = row[x] * across, row["value"] * scale
             values.append(Note(*at, text, look.colour, [*ABOVE, *BELOW], needed=False))
     value_axis(axes, "y", log=is_log["y"])
+    ends.sort(key=lambda note: -note.y)  # from the top, and labels move down first, so their order is that of the lines
     place_notes(axes, [*ends, *values], curves)
     if measured[x].nunique() <= _MOST_MARKED:
         measured_axis(axes, "x", list(measured[x] * across), column=x)

@@ -106,7 +106,7 @@ def table(
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
     >>> table(frame, rows="batch", values={"images/s": (frame, "images_per_s")}).frame["images/s"].tolist()
-    ['3,700 (2,400–5,700)', '14,700']
+    ['3,700 [2,400, 5,700]', '14,700']
     """
     names = unique(rows)
     keys = _keys(data, names, values)
@@ -222,13 +222,11 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
     if not math.isfinite(high - low):
         return f"{point} (one run)"
     ends = [_end(end, value, form, digits) for end in (low, high)]
-    if intervals == "all":
-        return f"{point} [{ends[0]}, {ends[1]}]"
-    return f"{point} ({ends[0]} to {ends[1]})" if form == "points" or low < 0 else f"{point} ({ends[0]}–{ends[1]})"
+    return f"{point} [{ends[0]}, {ends[1]}]"
 
 
 def _end(end: float, value: float, form: str, digits: int) -> str:
-    """Return an end of a range as text. A ratio's end is inverted only beside an inverted ratio: 1.0x (0.37–2.8)."""
+    """Return an end of a range as text. A ratio's end is inverted only beside an inverted ratio: 1.0x [0.37, 2.8]."""
     if form == "ratio" and end < INVERTED_BELOW <= value:
         return number(end, VAGUE_DIGITS)
     return _amount(end, form, digits).removesuffix(" %").removesuffix("x")
