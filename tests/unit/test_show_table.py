@@ -96,7 +96,7 @@ def test_a_difference_is_in_points_with_its_sign() -> None:
     lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
     data = made([("vgg16", 64, "baseline", [1000])])
     assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == [
-        "−1.2 (−2 to −0.4)".replace("−2 ", "−2.0 ").replace("−0.4)", "−0.40)")
+        "−1.2 [−2.0, −0.40]"
     ]
     assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("-1.2 %")
 
