@@ -7,12 +7,11 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 from labkit import ranks
 from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
 from labkit.hardware.frameworks import is_keras
-from labkit.hardware.profile import Timing
 from labkit.measure import (
     Clock,
     CudaClock,
@@ -26,7 +25,7 @@ from labkit.records import Epoch, Epochs, utc_now
 from labkit.run.afterwards import asked_of_answers, asked_of_steps
 from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
-from labkit.run.protocol import CEILING_SHARE, Events, without_paths
+from labkit.run.protocol import CEILING_SHARE, Events, Pass, without_paths
 from labkit.run.reading import read_epochs
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
@@ -44,21 +43,7 @@ BURST = 3000  # tiny operations of a burst between blocks: about 25 ms on a GPU'
 TRACEBACK_CHARACTERS = 4000  # kept from the end of a traceback, which says most
 
 
-class Job(NamedTuple):
-    """The settings that all trials of this process share."""
-
-    timing: Timing
-    gap_seed: int
-    pass_number: int
-    short: bool = False
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> Job:
-        """Return the settings in the values that the runner sent."""
-        return cls(Timing(**values["timing"]), values["gap_seed"], values["pass_number"], values["short"])
-
-
-def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool = False) -> Event:
+def run(trial: Trial, of_pass: Pass, data: Data, events: Events, *, gate_passed: bool = False) -> Event:
     """Run a trial from a clean state. Return its result or the reason of its failure, with phases and windows.
 
     `gate_passed`: the trial passed its gate earlier on this machine with this code, and is not compared again.
@@ -76,7 +61,7 @@ def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool
     outcome: Event
     try:
         with threads_of(trial), host_setting_of(trial) as set_facts, ExitStack() as at_end:
-            measured = _measure(trial, job, data, events, phases, gate_passed, at_end)
+            measured = _measure(trial, of_pass, data, events, phases, gate_passed, at_end)
             outcome = {"status": "ok", "reason": None, **measured}
             outcome["facts"] |= set_facts
         if team:
@@ -89,7 +74,7 @@ def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool
     return {**outcome, **took, "windows": windows}
 
 
-def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> None:
+def follow(trial: Trial, of_pass: Pass, data: Data, *, gate_passed: bool = False) -> None:
     """Run a trial's preparations and steps on a rank other than 0, without timing them.
 
     Raise Unsupported if the ranks agree that the trial is unsupported.
@@ -99,7 +84,7 @@ def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> 
     team.barrier()
     with threads_of(trial), host_setting_of(trial), ExitStack() as at_end:
         quiet: list[Any] = [lambda _phase: None, lambda _name: None]
-        workload, _ = prepared_workload(trial, job.pass_number, data, *quiet, gate_passed=gate_passed)
+        workload, _ = prepared_workload(trial, of_pass.number, data, *quiet, gate_passed=gate_passed)
         _close_at_end(workload, at_end)
         clock = _clock(trial, workload)
         quiet_collector()
@@ -142,7 +127,7 @@ def _close_at_end(workload: Workload, at_end: ExitStack) -> None:
 
 def _measure(
     trial: Trial,
-    job: Job,
+    of_pass: Pass,
     data: Data,
     events: Events,
     phases: dict[str, float],
@@ -158,7 +143,7 @@ def _measure(
 
     workload, trial = prepared_workload(
         trial,
-        job.pass_number,
+        of_pass.number,
         data,
         close_phase,
         lambda name: events.progress(name, 0.0),
@@ -173,7 +158,7 @@ def _measure(
         return _read_epochs(trial, workload, clock, events, phases)
     if trial.epochs:
         return _train_epochs(trial, workload, clock, events, phases)
-    timing = job.timing
+    timing = of_pass.timing
     if workload.images_per_step is None:
         timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
     quiet_collector()
@@ -187,10 +172,10 @@ def _measure(
         bytes_per_step=workload.bytes_per_step,
         launches_per_step=workload.launches_per_step if isinstance(workload, CountsLaunches) else None,
         energy_windows=trial.energy_windows,
-        gap_seed=job.gap_seed,
+        gap_seed=of_pass.gap_seed,
         read_loss=workload.read_loss,
         on_block=lambda phase, share: events.progress(phase, share),
-        burst=burst_of(trial, clock) if has_bursts(trial, job) else None,
+        burst=burst_of(trial, clock) if has_bursts(trial, of_pass) else None,
     )
     cores_used = (_cpu_time_s() - cpu_before_s) / (time.monotonic() - began_s)
     close_phase("blocks")
@@ -199,19 +184,19 @@ def _measure(
     facts = {**_peak_memory(trial), **workload.facts, "cpu_cores_used": cores_used}
     if is_keras(trial.framework):
         facts |= {"build_s": phases["build"], "first_step_s": sum(phases.get(name, 0.0) for name in OF_FIRST_STEP)}
-    result, of_steps = asked_of_steps(trial, workload, clock, result, job.pass_number, events, close_phase)
+    result, of_steps = asked_of_steps(trial, workload, clock, result, of_pass.number, events, close_phase)
     facts |= of_steps
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
-def has_bursts(trial: Trial, job: Job) -> bool:
+def has_bursts(trial: Trial, of_pass: Pass) -> bool:
     """Return whether bursts of tiny operations lie between the blocks: in short passes of eager PyTorch on one GPU."""
     eager = (
         trial.engine == "eager" and trial.framework == "torch" and trial.workload in OF_NETWORKS and not trial.epochs
     )
     if trial.form != "embedded":  # a reader's buffers would fill during a burst
         return False
-    return job.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
+    return of_pass.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
 
 
 def burst_of(trial: Trial, clock: Clock) -> Callable[[], float]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.run.nodes import Nodes, ThisNode
+from labkit.run.nodes import Nodes
 from labkit.run.process import Spawned, Work
 from labkit.run.protocol import ADDRESS, TOKEN, kept_alive
 
@@ -45,7 +45,7 @@ class GroupProcess(Spawned):
 
     def __init__(self, work: Work, *, ranks: int, nodes: Nodes | None = None) -> None:
         self._ranks, self._token, self._told = ranks, secrets.token_hex(16), work.environment
-        self._nodes, self._number = nodes or ThisNode(), work.trials[0].nodes
+        self._nodes, self._number = nodes or Nodes(), work.trials[0].nodes
         # The address by which other nodes reach this one is not known, so the server listens at all of them.
         self._server = socket.create_server(("127.0.0.1" if self._number == 1 else "", 0), backlog=ranks + MORE)
         self._lines: dict[int, socket.socket] = {}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from labkit.records import Record
 from labkit.run.protocol import ADDRESS, NODE
@@ -21,49 +21,26 @@ ON_EACH_NODE = [sys.executable, "-m", "labkit.run.node"]
 TOO_FEW = "the trial runs on several nodes, and"
 
 
-class Nodes(Protocol):
-    """The nodes of this job. This node is the first of them."""
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of this job. This node is the first of them. Further ones belong to this process's Slurm job."""
 
-    @property
-    def count(self) -> int:
-        """The number of nodes."""
-        ...
+    count: int = 1
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
         """Start ON_EACH_NODE on the first `number` nodes and return the launcher's process.
 
         `environment` has the runner's port on this node (`:4711`). The launcher ends when the processes on all nodes
-        have ended, and soon after the first failure. Killing the launcher's session ends them all.
+        have ended, and soon after the first failure. Killing the launcher's session ends them all. On several nodes it
+        is a further step of the job, with one task per node and all of the node's resources.
         """
-        ...
-
-
-@dataclass(frozen=True)
-class ThisNode:
-    """This node alone."""
-
-    count: int = 1
-
-    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:  # noqa: ARG002
-        """Start ON_EACH_NODE here. `number` is 1, because `too_few_nodes` refuses every trial that takes more."""
-        return _started(ON_EACH_NODE, {**environment, NODE: "0", ADDRESS: f"127.0.0.1{environment[ADDRESS]}"}, log)
-
-
-@dataclass(frozen=True)
-class SlurmNodes:
-    """The nodes of this process's Slurm job, seen from the job's first node."""
-
-    count: int
-
-    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start ON_EACH_NODE as a further step of the job, with one task per node and all of the node's resources."""
-        return _started(step_of(number), environment, log)
-
-
-def _started(command: list[str], environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-    )
+        command = step_of(number)
+        if number == 1:
+            command = ON_EACH_NODE
+            environment = {**environment, NODE: "0", ADDRESS: f"127.0.0.1{environment[ADDRESS]}"}
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
 
 
 def step_of(number: int) -> list[str]:
@@ -82,8 +59,8 @@ def nodes_here(environment: Mapping[str, str] = os.environ) -> Nodes:
     number = environment.get("SLURM_JOB_NUM_NODES", "")
     first = environment.get("SLURM_NODEID") == "0" and "SLURMD_NODENAME" in environment
     if first and number.isdigit() and int(number) > 1 and shutil.which("srun"):
-        return SlurmNodes(int(number))
-    return ThisNode()
+        return Nodes(int(number))
+    return Nodes()
 
 
 def too_few_nodes(trial: Trial, here: Nodes) -> str | None:

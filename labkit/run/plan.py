@@ -15,8 +15,7 @@ from labkit.records import Record
 from labkit.records.selection import latest
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
-from labkit.run.process import Pass
-from labkit.run.protocol import CEILING_SHARE
+from labkit.run.protocol import CEILING_SHARE, Pass
 from labkit.trial import NO_DATA, Trial
 
 # Estimates in seconds, until records of this host replace them.

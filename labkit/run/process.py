@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from labkit.hardware.frameworks import interpreter_of, path_of_workers
-from labkit.hardware.profile import Timing
+from labkit.run.protocol import Pass
 from labkit.trial import Trial
 
 VMSTAT = Path("/proc/vmstat")
@@ -26,16 +26,6 @@ ENDED_CHECK_S = 0.5  # how often the runner checks whether a silent worker has e
 def new_id() -> str:
     """Return an id that is unique among the processes of all passes and hosts. It begins with the UTC time."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pass:
-    """The settings that all processes of a pass share."""
-
-    number: int
-    timing: Timing
-    gap_seed: int = 0
-    short: bool = False  # the trials run without what they ask for beside their timed blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +42,7 @@ class Work:
 class Spawned(ABC):
     """A worker process and its events. Use as a context: leaving it kills the process and its children.
 
-    `job` holds what the process reads at its start: trials, timing and seeds.
+    `job` holds what the process reads at its start: its trials and the settings of the pass.
     """
 
     def __init__(self, work: Work) -> None:
@@ -60,11 +50,8 @@ class Spawned(ABC):
         trials = [trial.only_timed() for trial in work.trials] if work.of_pass.short else work.trials
         self.job: dict[str, Any] = {
             "trials": [trial.as_dict() for trial in trials],
-            "timing": work.of_pass.timing.model_dump(),
+            "pass": work.of_pass.model_dump(),
             "spawned_s": time.monotonic(),
-            "gap_seed": work.of_pass.gap_seed,
-            "pass_number": work.of_pass.number,
-            "short": work.of_pass.short,
             "gate_passed": list(work.gate_passed) or [False] * len(work.trials),
         }
         self._kills_before = oom_kills()

@@ -16,8 +16,8 @@ from labkit.run.available import why_not
 from labkit.run.group import GroupProcess
 from labkit.run.network import network_of
 from labkit.run.nodes import Nodes
-from labkit.run.process import Pass, Spawned, Work, WorkerProcess
-from labkit.run.protocol import TRACES
+from labkit.run.process import Spawned, Work, WorkerProcess
+from labkit.run.protocol import TRACES, Pass
 from labkit.trial import Trial
 
 KEEP_TRACES = "KEEP_TRACES"  # environment variable: 1 keeps a file of each traced trial

@@ -65,7 +65,6 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._expected_s = self._actual_s = 0.0
-        self._began = time.monotonic()
 
     def add(self, expected_s: float, actual_s: float) -> None:
         """Add a finished trial's expected and actual seconds."""

@@ -10,6 +10,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from labkit.hardware.profile import Timing
 from labkit.places import ROOT
 
 # Variables of a rank: the address at which the runner listens, and the token that identifies the runner's ranks.
@@ -22,6 +25,15 @@ TRACES = "LABKIT_TRACES"
 CEILING_SHARE = 0.25
 # A lost node sends nothing. With these settings its line ends after a minute without an answer.
 ALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
+
+
+class Pass(BaseModel, frozen=True):
+    """The settings that all processes of a pass share."""
+
+    number: int
+    timing: Timing
+    gap_seed: int = 0
+    short: bool = False  # the trials run without what they ask for beside their timed blocks
 
 
 class Events(ABC):

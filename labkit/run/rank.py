@@ -20,10 +20,10 @@ from labkit import ranks
 from labkit.errors import Unsupported
 from labkit.hardware.cpu_limits import usable_threads
 from labkit.measure import free_memory
-from labkit.run.execution import Job, failure, follow, run
+from labkit.run.execution import failure, follow, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
-from labkit.run.protocol import NODE, TOKEN, Events, line_to_runner, startup_s, without_paths
+from labkit.run.protocol import NODE, TOKEN, Events, Pass, line_to_runner, startup_s, without_paths
 from labkit.trial import Trial, trial_from_dict
 
 
@@ -49,7 +49,7 @@ def main() -> int:
     )
     if world.rank == 0:
         line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
-    about, data = Job.of(job), Data()
+    of_pass, data = Pass.model_validate(job["pass"]), Data()
     for trial, passed in zip(trials, job["gate_passed"], strict=True):
         team = world.team_of(trial.processes) if trial in fitting else None
         if on_gpus and trial.device == "cuda" and (team is not None or world.rank == 0):
@@ -57,7 +57,7 @@ def main() -> int:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices_taken else 0)
         with ranks.working_as(team):
             outcome = (
-                _lead(trial, about, data, line, passed) if world.rank == 0 else _follow(trial, about, data, passed)
+                _lead(trial, of_pass, data, line, passed) if world.rank == 0 else _follow(trial, of_pass, data, passed)
             )
         if world.rank and team is not None:
             free_memory(trial.device)  # cached memory would be missing to later trials of other ranks on this device
@@ -79,19 +79,19 @@ def _take_number() -> None:
     os.environ["RANK"] = str(int(os.environ[NODE]) * of_node + own)
 
 
-def _lead(trial: Trial, job: Job, data: Data, line: Line, gate_passed: bool) -> dict[str, Any]:
+def _lead(trial: Trial, of_pass: Pass, data: Data, line: Line, gate_passed: bool) -> dict[str, Any]:
     line.send(event="start", key=trial.key)
-    outcome = run(trial, job, data, line, gate_passed=gate_passed)
+    outcome = run(trial, of_pass, data, line, gate_passed=gate_passed)
     line.send(event="done", key=trial.key, **outcome)
     return outcome
 
 
-def _follow(trial: Trial, job: Job, data: Data, gate_passed: bool) -> dict[str, Any]:
+def _follow(trial: Trial, of_pass: Pass, data: Data, gate_passed: bool) -> dict[str, Any]:
     """Run a trial on a rank other than 0. Return its status, and the reason of a failure."""
     if ranks.team() is None:
         return {"status": "ok"}  # this rank takes no part
     try:
-        follow(trial, job, data, gate_passed=gate_passed)
+        follow(trial, of_pass, data, gate_passed=gate_passed)
     except Unsupported:
         return {"status": "unsupported"}  # rank 0 reports the reason
     except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row

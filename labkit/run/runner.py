@@ -34,10 +34,10 @@ from labkit.run.plan import (
     timed_s,
     together_s,
 )
-from labkit.run.process import Pass, Spawned, new_id
+from labkit.run.process import Spawned, new_id
 from labkit.run.processes import Processes, processes_of
 from labkit.run.progress import Progress, Stopwatch
-from labkit.run.protocol import without_paths
+from labkit.run.protocol import Pass, without_paths
 from labkit.run.watch import Watch
 from labkit.trial import Trial
 from labkit.trial_label import trial_label

@@ -15,10 +15,10 @@ import sys
 import threading
 from typing import Any
 
-from labkit.run.execution import Job, run
+from labkit.run.execution import run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
-from labkit.run.protocol import Events, startup_s
+from labkit.run.protocol import Events, Pass, startup_s
 from labkit.trial import trial_from_dict
 
 
@@ -29,11 +29,11 @@ def main() -> int:
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
     events.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
-    data = Data()
+    of_pass, data = Pass.model_validate(job["pass"]), Data()
     for values, gate_passed in zip(job["trials"], job["gate_passed"], strict=True):
         trial = trial_from_dict(values)
         events.send(event="start", key=trial.key)
-        outcome = run(trial, Job.of(job), data, events, gate_passed=gate_passed)
+        outcome = run(trial, of_pass, data, events, gate_passed=gate_passed)
         events.send(event="done", key=trial.key, **outcome)
         if outcome["status"] in ("oom", "crashed"):
             return 3  # the remains of such a trial must not affect the next: the runner starts a fresh process

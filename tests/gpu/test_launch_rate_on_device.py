@@ -11,9 +11,9 @@ from labkit.data import open_data
 from labkit.hardware.profile import Timing
 from labkit.measure import CudaClock, time_blocks
 from labkit.measure.blocks import Burst
-from labkit.run.execution import BURST, Job, burst_of, run
+from labkit.run.execution import BURST, burst_of, run
 from labkit.run.preparing import Data
-from labkit.run.protocol import Events
+from labkit.run.protocol import Events, Pass
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import build_workload
 
@@ -32,7 +32,7 @@ class Quiet(Events):
 
 def measured(trial: Trial, *, short: bool) -> dict[str, Any]:
     """Return the result of a trial in this process."""
-    outcome = run(trial, Job(TIMING, gap_seed=0, pass_number=4, short=short), Data(), Quiet())
+    outcome = run(trial, Pass(number=4, timing=TIMING, short=short), Data(), Quiet())
     assert outcome["status"] == "ok", outcome["reason"]
     return outcome["result"]  # type: ignore[no-any-return]
 

@@ -21,9 +21,10 @@ from labkit.hardware import cpu_limits
 from labkit.hardware.profile import Timing
 from labkit.recipes import is_plain, mode_name
 from labkit.run import host_settings
-from labkit.run.execution import Job, run
+from labkit.run.execution import run
 from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data
+from labkit.run.protocol import Pass
 from labkit.show import label
 from labkit.trial import HOST_SETTINGS, Trial
 from labkit.trial_label import trial_label
@@ -118,7 +119,7 @@ def test_a_training_runs_with_each_setting_and_its_record_says_which_processors(
     setting: str, one_core: list[int], digits: DataSet
 ) -> None:
     trial = replace(EAGER, host_setting=setting, data_checksum=digits.checksum)
-    job = Job(Timing(warmup_s=0.01, timed_s=0.1, block_s=0.05, limit_s=60), gap_seed=0, pass_number=4, short=True)
+    job = Pass(number=4, timing=Timing(warmup_s=0.01, timed_s=0.1, block_s=0.05, limit_s=60), short=True)
     events: Any = SimpleNamespace(progress=lambda _phase, _share: None)
     outcome = run(trial, job, Data(), events)
     bound = {"bound_to_processors": one_core} if "two_cores" in setting else {}

@@ -19,8 +19,9 @@ from labkit.records.observed import Statistic, Telemetry, Window
 from labkit.results import Results
 from labkit.results.metrics import NO_BURSTS, metric_of, why_missing
 from labkit.run import afterwards
-from labkit.run.execution import Job, has_bursts, run
+from labkit.run.execution import has_bursts, run
 from labkit.run.preparing import Data
+from labkit.run.protocol import Pass
 from labkit.show import plots
 from labkit.studies import launches, rooflines
 from labkit.trial import NO_DATA, Trial
@@ -62,15 +63,15 @@ def with_facts(record: Record, **facts: Any) -> Record:
     ],
 )
 def test_only_short_passes_of_eager_pytorch_on_one_gpu_have_bursts(other: dict[str, Any]) -> None:
-    short = Job(TIMING, gap_seed=0, pass_number=4, short=True)
-    assert has_bursts(EAGER, short) and not has_bursts(EAGER, short._replace(short=False))
+    short = Pass(number=4, timing=TIMING, short=True)
+    assert has_bursts(EAGER, short) and not has_bursts(EAGER, short.model_copy(update={"short": False}))
     assert not has_bursts(replace(EAGER, **other), short)
 
 
 @pytest.mark.usefixtures("_torch_is_left_as_it_was")
 def test_the_launches_of_a_step_reach_its_blocks() -> None:
     """Workloads of users need not count launches."""
-    job = Job(Timing(warmup_s=0.01, timed_s=0.04, block_s=0.002, limit_s=60), gap_seed=0, pass_number=4, short=True)
+    job = Pass(number=4, timing=Timing(warmup_s=0.01, timed_s=0.04, block_s=0.002, limit_s=60), short=True)
     events: Any = SimpleNamespace(progress=lambda _phase, _share: None)
     for trial, launched_ in ((replace(CEILING, size=50), 50), (Trial(workload="tests.faulty.ok", data=NO_DATA), None)):
         outcome = run(replace(trial, device="cpu"), job, Data(), events)

@@ -19,9 +19,9 @@ from labkit.records import Record
 from labkit.run import alike, group, network
 from labkit.run.network import interface_of, interfaces_for, network_of, why_not_over
 from labkit.run.node import arguments
-from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, step_of, too_few_nodes
-from labkit.run.process import Pass, Work
-from labkit.run.protocol import ADDRESS
+from labkit.run.nodes import Nodes, lacked_nodes, nodes_here, step_of, too_few_nodes
+from labkit.run.process import Work
+from labkit.run.protocol import ADDRESS, Pass
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
 from tests.faulty.campaign import TIMING, listed_for
@@ -77,18 +77,18 @@ def srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_jobs_nodes_are_used_only_from_its_first_node(srun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nodes_here(FIRST_OF_TWO) == SlurmNodes(2)
-    assert nodes_here({}) == ThisNode()
-    assert nodes_here(FIRST_OF_TWO | {"SLURM_JOB_NUM_NODES": "1"}) == ThisNode()
-    assert nodes_here(FIRST_OF_TWO | {"SLURM_NODEID": "1"}) == ThisNode()
-    assert nodes_here({"SLURM_JOB_NUM_NODES": "2"}) == ThisNode(), "an allocation seen from a login node"
+    assert nodes_here(FIRST_OF_TWO) == Nodes(2)
+    assert nodes_here({}) == Nodes()
+    assert nodes_here(FIRST_OF_TWO | {"SLURM_JOB_NUM_NODES": "1"}) == Nodes()
+    assert nodes_here(FIRST_OF_TWO | {"SLURM_NODEID": "1"}) == Nodes()
+    assert nodes_here({"SLURM_JOB_NUM_NODES": "2"}) == Nodes(), "an allocation seen from a login node"
     monkeypatch.setenv("PATH", "/nowhere")
-    assert nodes_here(FIRST_OF_TWO) == ThisNode(), "without srun nothing can start a process on the other node"
+    assert nodes_here(FIRST_OF_TWO) == Nodes(), "without srun nothing can start a process on the other node"
 
 
 def test_a_step_runs_a_task_per_node_beside_the_jobs_own_task(srun: Path, tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
-        started = SlurmNodes(4).start(2, {**os.environ, ADDRESS: ":4711"}, log)
+        started = Nodes(4).start(2, {**os.environ, ADDRESS: ":4711"}, log)
     assert started.wait(30) == 0
     given, environment = json.loads(srun.read_text())
     assert ["srun", *given] == step_of(2)
@@ -107,15 +107,15 @@ def test_torchrun_uses_the_first_node_as_rendezvous() -> None:
 
 
 def test_too_few_nodes_are_refused_with_the_command_to_run() -> None:
-    assert too_few_nodes(OVER_TWO, SlurmNodes(2)) is None
-    reason = too_few_nodes(OVER_TWO, ThisNode())
+    assert too_few_nodes(OVER_TWO, Nodes(2)) is None
+    reason = too_few_nodes(OVER_TWO, Nodes())
     assert reason is not None and "there is one of 2: `make report ON=slurm HW=... NODES=2`" in reason
 
 
 def test_a_trial_refused_for_want_of_nodes_is_retried_on_enough_nodes(
     srun: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = record_of("03", OVER_TWO, 1, status="unsupported", reason=too_few_nodes(OVER_TWO, ThisNode()))
+    refused = record_of("03", OVER_TWO, 1, status="unsupported", reason=too_few_nodes(OVER_TWO, Nodes()))
     other = record_of("03", OVER_TWO, 1, status="unsupported", reason="no active port")
     assert not lacked_nodes(refused)
     for name, value in FIRST_OF_TWO.items():

@@ -48,8 +48,7 @@ from labkit.run.plan import (
     planned_s,
     together_s,
 )
-from labkit.run.process import Pass
-from labkit.run.protocol import CEILING_SHARE
+from labkit.run.protocol import CEILING_SHARE, Pass
 from labkit.trial import Trial
 from tests.commands import apart
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, listed_for, records, run, sound, tiny_profile, trial
@@ -344,7 +343,7 @@ def settings(number: int = 1) -> Pass:
 
 
 def test_a_ceiling_is_planned_with_a_share_of_the_timed_part() -> None:
-    longer = replace(settings(), timing=settings().timing.model_copy(update={"timed_s": 100.0}))
+    longer = settings().model_copy(update={"timing": settings().timing.model_copy(update={"timed_s": 100.0})})
     assert planned_s(trial(), longer) - planned_s(trial(), settings()) == pytest.approx(CEILING_SHARE * (100 - 0.03))
 
 

@@ -16,7 +16,7 @@ from labkit.hardware.host import write_host
 from labkit.records import short_hash
 from labkit.records.store import Store
 from labkit.results import REPORT_VARIABLE
-from labkit.run.nodes import SlurmNodes
+from labkit.run.nodes import Nodes
 from labkit.studies import trust
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
@@ -86,7 +86,7 @@ def test_the_nodes_are_those_of_the_job_when_measuring_and_the_recorded_when_ren
         store.append(blocks("03_multi_gpu", trial, 1, 100.0, host=recorded.id))
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
     assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 1, "nodes of a new measurement"
-    monkeypatch.setattr(study, "nodes_here", lambda: SlurmNodes(4))
+    monkeypatch.setattr(study, "nodes_here", lambda: Nodes(4))
     assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 4
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
 
