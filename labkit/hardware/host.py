@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from labkit import __version__
 from labkit.errors import LabkitError, UserError
@@ -30,6 +30,7 @@ from labkit.hardware.frameworks import KNOWN, installed, interpreter_of, is_kera
 from labkit.places import ROOT, replacing
 
 _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
+_AS_WRITTEN = ConfigDict(strict=True, allow_inf_nan=False)  # of a file that may come from somebody else
 SILENT = "driver does not answer"
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 PACKAGES = (
@@ -42,9 +43,11 @@ PACKAGES = (
 class Gpu:
     """An NVIDIA device as its driver describes it. Memory in bytes, power in watts, clocks in hertz."""
 
+    __pydantic_config__ = _AS_WRITTEN
+
     name: str
     uuid_hash: str
-    memory_bytes: int
+    memory_bytes: _Bytes
     compute_capability: str
     power_limit_w: float | None = None
     max_sm_clock_hz: float | None = None
@@ -55,6 +58,8 @@ class Gpu:
 class Host:
     """A machine: its hardware, software and state of the code. Memory in bytes."""
 
+    __pydantic_config__ = _AS_WRITTEN
+
     id: str
     gpus: tuple[Gpu, ...]
     driver: str | None
@@ -62,14 +67,14 @@ class Host:
     cpu_cores: int
     cpu_threads: int
     cpu_features: tuple[str, ...]
-    memory_bytes: int
+    memory_bytes: _Bytes
     os: str
     python: str
     packages: dict[str, str]
-    commit: str | None
-    source: str
+    commit: str | None = None
+    source: str = ""
     foreign_gpus: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     # Packages and `python` by framework, for frameworks with an interpreter of their own.
     elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -105,7 +110,7 @@ class Host:
 
 def this_host() -> Host:
     """Return the description of this machine. Raise UserError if its number cannot be kept or read."""
-    gpus, driver, notes = _nvidia()
+    gpus, driver, notes = nvidia()
     return Host(
         id=_host_id(gpus),
         gpus=gpus,
@@ -126,7 +131,7 @@ def this_host() -> Host:
     )
 
 
-def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
+def nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
     """Return the NVIDIA devices, the driver's version, and notes on devices that could not be read."""
 
     def silent(reason: object) -> tuple[tuple[Gpu, ...], None, tuple[str, ...]]:
@@ -153,7 +158,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
 
 def lost_gpus(host: Host) -> list[str]:
     """Return the names of the host's GPUs that its driver no longer lists."""
-    here = {gpu.uuid_hash for gpu in _nvidia()[0]}
+    here = {gpu.uuid_hash for gpu in nvidia()[0]}
     return [gpu.name for gpu in host.gpus if gpu.uuid_hash not in here]
 
 
@@ -310,49 +315,21 @@ def write_host(host: Host, report: Path) -> None:
         new.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-class _RecordedGpu(BaseModel, strict=True, allow_inf_nan=False):
-    name: str
-    uuid_hash: str = ""
-    memory_bytes: _Bytes | None = None
-    compute_capability: str = ""
-    power_limit_w: float | None = None
-    max_sm_clock_hz: float | None = None
-    max_memory_clock_hz: float | None = None
-
-
-class _Recorded(BaseModel, strict=True, allow_inf_nan=False):
-    """What pages read of a host's file, also of one that an older version wrote."""
-
-    gpus: list[_RecordedGpu] = []
-    driver: str | None = None
-    cpu: str
-    cpu_cores: int
-    cpu_threads: int
-    cpu_features: list[str] = []
-    memory_bytes: _Bytes
-    os: str
-    python: str
-    packages: dict[str, str] = {}
-    elsewhere: dict[str, dict[str, str]] = {}
-    notes: list[str] = []
-
-
 def read_host(report: Path, host_id: str) -> dict[str, Any]:
     """Return the description of a recorded host. Raise LabkitError if it is missing or broken."""
     path = report / "hosts" / f"{host_id}.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
-    try:
-        _Recorded.model_validate(values)
+        text = path.read_text(encoding="utf-8")
+        TypeAdapter(Host).validate_json(text)
+        return dict(json.loads(text))
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise LabkitError(
             f"{path} does not describe a host ({place or 'all'}: {problem['msg']}): restore it from version control."
         ) from error
-    return dict(values)
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.errors import UserError
@@ -21,10 +22,10 @@ def mismatch(profile: Profile, host: Host) -> str | None:
     matching = _matching(profile, host)
     here = host.summary()
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        here += f", of which CUDA_VISIBLE_DEVICES leaves {len(_visible(host))}"
+        here += f", of which CUDA_VISIBLE_DEVICES leaves {len(visible(host.gpus))}"
     if len(matching) < device.count:
         return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
-    capability = matching[0].compute_capability
+    capability = host.gpus[matching[0]].compute_capability
     if device.compute_capability and capability != device.compute_capability:
         return (
             f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
@@ -33,20 +34,23 @@ def mismatch(profile: Profile, host: Host) -> str | None:
     return None
 
 
-def _matching(profile: Profile, host: Host) -> list[Gpu]:
+def _matching(profile: Profile, host: Host) -> list[int]:
     if not profile.device.pattern:
         return []
-    return [gpu for gpu in _visible(host) if profile.device.fits(gpu.name)]
+    return [index for index in visible(host.gpus) if profile.device.fits(host.gpus[index].name)]
 
 
-def _visible(host: Host) -> list[Gpu]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves: on a shared machine the rest may belong to other users."""
+def visible(gpus: Sequence[Gpu]) -> list[int]:
+    """Return the driver's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves.
+
+    On a shared machine the rest may belong to other users.
+    """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
-        return list(host.gpus)
+        return list(range(len(gpus)))
     names = {name.strip() for name in chosen.split(",")}
     hashes = {uuid_hash(name) for name in names if name.startswith("GPU-")}
-    return [gpu for index, gpu in enumerate(host.gpus) if str(index) in names or gpu.uuid_hash in hashes]
+    return [index for index, gpu in enumerate(gpus) if str(index) in names or gpu.uuid_hash in hashes]
 
 
 def detect(host: Host, params: Path = PARAMS) -> Profile | None:
@@ -67,7 +71,7 @@ def detect(host: Host, params: Path = PARAMS) -> Profile | None:
                 f"`make report HW=cpu`."
             )
         return load_profile("cpu", params)
-    if not _visible(host):
+    if not visible(host.gpus):
         raise UserError(
             f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides every GPU of this machine "
             f"({host.summary()}). Unset it, or measure the CPU instead: `make report HW=cpu`."
@@ -94,5 +98,4 @@ def require_match(profile: Profile, host: Host) -> None:
 
 def device_indices(profile: Profile, host: Host) -> list[int]:
     """Return the driver's numbers of the devices that a profile uses: the first `count` visible ones that match."""
-    matching = _matching(profile, host)
-    return [index for index, gpu in enumerate(host.gpus) if gpu in matching][: profile.device.count]
+    return _matching(profile, host)[: profile.device.count]

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from labkit.errors import UserError, unknown
+from labkit.hardware.host import nvidia
+from labkit.hardware.matching import visible
 
 if TYPE_CHECKING:
     import torch
@@ -35,19 +37,8 @@ def choose_device(device: torch.device | str | None) -> torch.device:
 
 def visible_gpus() -> tuple[list[int], str]:
     """Return NVML's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, and why there is none or an empty text."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:
-        return [], f"the driver says: {error}"
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not uuids or chosen is None:
-        return list(range(len(uuids))), "" if uuids else "the driver shows no GPU"
-    names = {name.strip() for name in chosen.split(",")}
-    texts = [uuid.decode() if isinstance(uuid, bytes) else str(uuid) for uuid in uuids]
-    visible = [index for index, uuid in enumerate(texts) if {str(index), uuid} & names]
-    return visible, "" if visible else f"CUDA_VISIBLE_DEVICES={chosen} hides every GPU"
+    gpus, _, notes = nvidia()
+    if here := visible(gpus):
+        return here, ""
+    hidden = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides every GPU"
+    return [], hidden if gpus else notes[0] if notes else "the driver shows no GPU"
