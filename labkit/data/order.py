@@ -21,17 +21,20 @@ WHOLE = Shard()
 class EpochOrder:
     """Endless order of sample indices. A batch that begins with the last samples of an epoch continues in the next.
 
-    The order of epoch e is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch.
+    The order of epoch e is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch. If not
+    `shuffled`, it is that of the samples.
     """
 
-    def __init__(self, samples: int, *, seed: int) -> None:
+    def __init__(self, samples: int, *, seed: int, shuffled: bool = True) -> None:
         if samples < 1 or seed < 0:
             raise ValueError(f"{samples} samples, seed {seed}: samples must be at least 1, the seed at least 0")
-        self._samples, self._seed = samples, seed
+        self._samples, self._seed, self._shuffled = samples, seed, shuffled
         self._epoch = self._position = 0
         self._permutation = self._permute()
 
     def _permute(self) -> NDArray[np.int64]:
+        if not self._shuffled:
+            return np.arange(self._samples)
         return np.random.default_rng((self._seed, self._epoch)).permutation(self._samples)
 
     def take(self, count: int) -> NDArray[np.int64]:
@@ -69,7 +72,9 @@ class ShardOrder:
         return taken[:count]
 
 
-def make_order(samples: int, *, seed: int, batch: int, shard: Shard = WHOLE) -> EpochOrder | ShardOrder:
+def make_order(
+    samples: int, *, seed: int, batch: int, shard: Shard = WHOLE, shuffled: bool = True
+) -> EpochOrder | ShardOrder:
     """Return the order of a loader, or the rank's part of the order if there are several ranks."""
-    order = EpochOrder(samples, seed=seed)
+    order = EpochOrder(samples, seed=seed, shuffled=shuffled)
     return order if shard.ranks == 1 else ShardOrder(order, batch=batch, shard=shard)

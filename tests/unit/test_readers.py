@@ -206,7 +206,7 @@ def test_torchvisions_decoder_and_nvjpeg_deliver_and_skip_as_pillow_does(
     with opened("torch_decode", stored) as made:
         seen = labels_of(made, 2 * IMAGES)
     usual: dict[str, Any] = {"batch": 8, "image_px": 32, "workers": 2, "seed": 1, "device": "cpu", "shuffled": True}
-    nvjpeg = of_torch.build(Wanted(name="torch_nvjpeg", stored=stored, train=True, **usual))
+    nvjpeg = of_torch.NvJpegReader(Wanted(name="torch_nvjpeg", stored=stored, train=True, **usual))
     images, labels = nvjpeg.next_batch()
     assert tuple(images.shape) == (8, 3, 32, 32) and labels.dtype == torch.int64
     also_seen = [*labels.tolist(), *labels_of(nvjpeg, 2 * IMAGES - 8)]

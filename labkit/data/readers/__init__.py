@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labkit.data.order import WHOLE, Shard
 from labkit.errors import Unsupported, UserError, unknown
@@ -46,10 +46,15 @@ READS: dict[str, tuple[str, ...]] = {
 CACHE_PX = 256  # edge of the images of the form `cache`
 ORDERS = ("shuffled", "as stored")
 SHARING = ("torch_pil", "torch_decode", "torch_nvjpeg", "mapped", "resident")  # readers that can share an order
-_MODULES = {
-    **dict.fromkeys(("torch_pil", "torch_decode", "torch_nvjpeg"), "of_torch"),
-    **{"tf_data": "of_tensorflow", "grain": "of_grain", "webdataset": "of_webdataset", "dali": "of_dali"},
-    **dict.fromkeys(("mapped", "resident"), "of_cache"),
+_CLASSES = {  # the module of each reader, and its class there
+    **dict.fromkeys(("torch_pil", "torch_decode"), ("of_torch", "LoaderReader")),
+    "torch_nvjpeg": ("of_torch", "NvJpegReader"),
+    "tf_data": ("of_tensorflow", "TensorFlowReader"),
+    "grain": ("of_grain", "GrainReader"),
+    "webdataset": ("of_webdataset", "WebDatasetReader"),
+    "dali": ("of_dali", "DaliReader"),
+    "mapped": ("of_cache", "MappedReader"),
+    "resident": ("of_cache", "ResidentReader"),
 }
 _PACKAGES = {  # the module that a reader imports, and how it is installed
     "tf_data": ("tensorflow", "pip install tensorflow-cpu"),
@@ -132,8 +137,8 @@ def open_reader(
         train=train,
         shard=shard,
     )
-    module: Any = importlib.import_module(f"{__name__}.{_MODULES[name]}")
-    build: Callable[[Wanted], Reader] = module.build
+    module, kind = _CLASSES[name]
+    build: Callable[[Wanted], Reader] = getattr(importlib.import_module(f"{__name__}.{module}"), kind)
     return build(wanted)
 
 
@@ -144,4 +149,4 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-assert set(READS) == set(READERS) == set(_MODULES) and set(READERS) < set(WORDS["reader"])
+assert set(READS) == set(READERS) == set(_CLASSES) and set(READERS) < set(WORDS["reader"])

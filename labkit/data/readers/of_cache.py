@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,19 @@ from labkit.data.order import make_order
 from labkit.data.readers.reader import Part, Reader, Wanted
 
 
-def build(wanted: Wanted) -> Reader:
-    """Return the reader `mapped` or `resident`."""
-    return ResidentReader(wanted) if wanted.name == "resident" else MappedReader(wanted)
-
-
 class _Moves:
     """Endless draws of a batch: sample numbers, crop origins (2, B) and flips (B,)."""
 
     def __init__(self, wanted: Wanted, samples: int, edge_px: int) -> None:
         self._wanted, self._spare = wanted, edge_px - wanted.image_px
-        self._order = make_order(samples, seed=wanted.seed, batch=wanted.batch, shard=wanted.shard)
-        self._numbers = cycle(range(samples))
+        self._order = make_order(
+            samples, seed=wanted.seed, batch=wanted.batch, shard=wanted.shard, shuffled=wanted.shuffled
+        )
         self._chance = np.random.default_rng(wanted.seed)
 
     def __next__(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         batch = self._wanted.batch
-        chosen = self._order.take(batch) if self._wanted.shuffled else np.array([*islice(self._numbers, batch)])
+        chosen = self._order.take(batch)
         if not self._wanted.train:
             return chosen, np.full((2, batch), self._spare // 2), np.zeros(batch, dtype=bool)
         return chosen, self._chance.integers(0, self._spare + 1, (2, batch)), self._chance.random(batch) < 0.5

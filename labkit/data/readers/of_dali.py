@@ -13,11 +13,6 @@ import torch
 from labkit.data.readers.reader import Part, Reader, Wanted
 
 
-def build(wanted: Wanted) -> Reader:
-    """Return the reader `dali`."""
-    return DaliReader(wanted)
-
-
 class DaliReader(Reader):
     """A DALI pipeline, whose batches continue across the end of an epoch."""
 
@@ -27,15 +22,11 @@ class DaliReader(Reader):
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
         super().__init__(wanted)
-        self._parts: Any = DALIGenericIterator([_pipeline(wanted)], ["images", "labels"], size=-1)  # -1: without end
+        self._parts = DALIGenericIterator([_pipeline(wanted)], ["images", "labels"], size=-1)  # -1: without end
 
     def _next_part(self) -> Part:
         values = next(self._parts)[0]
         return Part(values["images"], values["labels"].view(-1).long().to(self.wanted.device, non_blocking=True))
-
-    def close(self) -> None:
-        """End the pipeline, and with it its threads."""
-        self._parts = iter(())
 
 
 def _pipeline(wanted: Wanted) -> Any:

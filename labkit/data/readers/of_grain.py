@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from absl import flags
 from grain import python as pygrain
 
 from labkit.data.readers.grain_source import Decode, Files
 from labkit.data.readers.reader import Part, Reader, Wanted
-
-
-def build(wanted: Wanted) -> Reader:
-    """Return the reader `grain`."""
-    return GrainReader(wanted)
 
 
 class GrainReader(Reader):
@@ -33,14 +26,10 @@ class GrainReader(Reader):
             operations=[Decode(wanted), pygrain.Batch(wanted.batch, drop_remainder=True)],
             worker_count=wanted.workers,
         )
-        self._parts: Any = iter(loader)
+        self._parts = iter(loader)
 
     def _next_part(self) -> Part:
         values = next(self._parts)
         images, labels, read = (torch.from_numpy(values[name]) for name in ("image", "label", "read"))
         skipped = self.batch - int(read.sum())
         return Part(images[read], labels[read], skipped) if skipped else Part(images, labels)
-
-    def close(self) -> None:
-        """End the workers, to which nothing refers any more. Grain keeps one pool of threads per process."""
-        self._parts = iter(())

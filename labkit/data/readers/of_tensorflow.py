@@ -6,7 +6,6 @@ TensorFlow resizes without antialiasing in training. The centre crop uses it, as
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +17,6 @@ from labkit.errors import LabkitError
 
 BUFFER = 2000  # records in the shuffle buffer, which is no whole epoch
 FILES_AT_ONCE = 16  # files that the records of a batch come from
-
-
-def build(wanted: Wanted) -> Reader:
-    """Return the reader `tf_data`."""
-    return TensorFlowReader(wanted)
 
 
 class TensorFlowReader(Reader):
@@ -38,22 +32,17 @@ class TensorFlowReader(Reader):
             # TensorFlow skips the errors of an endless pipeline without end.
             raise LabkitError(f"the reader tf_data can read none of the images in {wanted.stored.folder}.")
         self._delivered = 0
-        self._iterator: Iterator[Any] | None = iter(_batches(tf, wanted))
+        self._parts = iter(_batches(tf, wanted))
         self._to_dlpack = tf.experimental.dlpack.to_dlpack
 
     def _next_part(self) -> Part:
-        assert self._iterator is not None, "the reader is closed"
-        numbers, images, labels = next(self._iterator)
+        numbers, images, labels = next(self._parts)
         self._delivered += self.batch
         # Samples have consecutive numbers before they are decoded, so the gaps are the samples that were skipped.
         skipped = int(numbers[-1]) + 1 - self._delivered - self.skipped
         # Without a copy: torch takes over TensorFlow's memory, in which the channels of a pixel are neighbours.
         pixels, classes = (torch.utils.dlpack.from_dlpack(self._to_dlpack(values)) for values in (images, labels))
         return Part(pixels.permute(0, 3, 1, 2), classes, skipped)
-
-    def close(self) -> None:
-        """End the pipeline, and with it its threads."""
-        self._iterator = None
 
 
 def _batches(tf: Any, wanted: Wanted) -> Any:

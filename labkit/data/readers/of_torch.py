@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import cycle, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,41 +31,18 @@ Decode: TypeAlias = Callable[[bytes], torch.Tensor]
 Sample: TypeAlias = tuple[torch.Tensor, int] | None  # None: unreadable
 
 
-def build(wanted: Wanted) -> Reader:
-    """Return the reader `torch_pil`, `torch_decode` or `torch_nvjpeg`."""
-    if wanted.name == "torch_nvjpeg":
-        return NvJpegReader(wanted)
-    return LoaderReader(wanted, {"torch_pil": with_pillow, "torch_decode": _with_torchvision}[wanted.name](wanted))
-
-
-def with_pillow(wanted: Wanted) -> Decode:
-    """Return the decoder of bytes to uint8 (3, px, px) by Pillow and torchvision's transforms."""
+def decoder(wanted: Wanted) -> Decode:
+    """Return the decoder of bytes to uint8 (3, px, px): Pillow or, for `torch_decode`, torchvision's of JPEG."""
+    import_torchvision()
     from PIL import Image
-
-    import_torchvision()
-    from torchvision.transforms import v2
-
-    prepare = v2.Compose([*_transforms(wanted), v2.PILToTensor()])
-
-    def decode(data: bytes) -> torch.Tensor:
-        image: torch.Tensor = prepare(Image.open(io.BytesIO(data)).convert("RGB"))
-        return image
-
-    return decode
-
-
-def _with_torchvision(wanted: Wanted) -> Decode:
-    import_torchvision()
     from torchvision.io import ImageReadMode, decode_jpeg
     from torchvision.transforms import v2
 
-    prepare = v2.Compose(_transforms(wanted))
-
-    def decode(data: bytes) -> torch.Tensor:
-        image: torch.Tensor = prepare(decode_jpeg(_as_bytes(data), mode=ImageReadMode.RGB))
-        return image
-
-    return decode
+    if wanted.name == "torch_decode":
+        prepare = v2.Compose(_transforms(wanted))
+        return lambda data: prepare(decode_jpeg(_as_bytes(data), mode=ImageReadMode.RGB))
+    from_pillow = v2.Compose([*_transforms(wanted), v2.PILToTensor()])
+    return lambda data: from_pillow(Image.open(io.BytesIO(data)).convert("RGB"))
 
 
 def _transforms(wanted: Wanted) -> list[Any]:
@@ -133,20 +109,16 @@ class RowGroups(IterableDataset[Sample]):
 
 
 class _Batches(Sampler[list[int]]):
-    """Endless batches of sample numbers, a new permutation per epoch."""
+    """Endless batches of sample numbers."""
 
     def __init__(self, wanted: Wanted, samples: int) -> None:
         self._wanted, self._samples = wanted, samples
 
     def __iter__(self) -> Iterator[list[int]]:
-        batch = self._wanted.batch
-        if self._wanted.shuffled:
-            order = make_order(self._samples, seed=self._wanted.seed, batch=batch, shard=self._wanted.shard)
-            while True:
-                yield order.take(batch).tolist()
-        numbers = cycle(range(self._samples))
+        wanted, batch = self._wanted, self._wanted.batch
+        order = make_order(self._samples, seed=wanted.seed, batch=batch, shard=wanted.shard, shuffled=wanted.shuffled)
         while True:
-            yield list(islice(numbers, batch))
+            yield order.take(batch).tolist()
 
 
 def collate(samples: list[Sample]) -> Part:
@@ -160,21 +132,11 @@ def collate(samples: list[Sample]) -> Part:
 
 
 class LoaderReader(Reader):
-    """A DataLoader over the files or row groups of a set."""
+    """A DataLoader, by default one that decodes a set."""
 
-    def __init__(self, wanted: Wanted, decode: Decode, collate_fn: Callable[[list[Sample]], Any] = collate) -> None:
+    def __init__(self, wanted: Wanted, parts: Endless | None = None) -> None:
         super().__init__(wanted)
-        if wanted.stored.form == "jpeg":
-            files = Files(wanted, decode)
-            batches: dict[str, Any] = {"batch_sampler": _Batches(wanted, len(files))}
-            self._parts = Endless(wanted, files, **batches, collate_fn=collate_fn)
-        else:
-            groups = RowGroups(wanted, decode)
-            self._parts = Endless(wanted, groups, batch_size=wanted.batch, collate_fn=collate_fn)
-
-    def _next_part(self) -> Part:
-        part: Part = next(self._parts)
-        return part
+        self._parts = parts or of_set(wanted, decoder(wanted))
 
     def close(self) -> None:
         """End the workers."""
@@ -233,6 +195,14 @@ class Endless:
         self._epoch, self._loader = iter(()), None
 
 
+def of_set(wanted: Wanted, decode: Decode, collate_fn: Callable[[list[Sample]], Any] = collate) -> Endless:
+    """Return a DataLoader over the files or row groups of a set."""
+    if wanted.stored.form == "jpeg":
+        files = Files(wanted, decode)
+        return Endless(wanted, files, batch_sampler=_Batches(wanted, len(files)), collate_fn=collate_fn)
+    return Endless(wanted, RowGroups(wanted, decode), batch_size=wanted.batch, collate_fn=collate_fn)
+
+
 class NvJpegReader(LoaderReader):
     """Workers read bytes. The GPU decodes a batch at once, and crops and flips image by image."""
 
@@ -242,7 +212,7 @@ class NvJpegReader(LoaderReader):
         import_torchvision()
         from torchvision.transforms import v2
 
-        super().__init__(wanted, _as_bytes, list)
+        super().__init__(wanted, of_set(wanted, _as_bytes, list))
         self._prepare = v2.Compose(_transforms(wanted))
 
     def _next_part(self) -> Part:

@@ -9,38 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from labkit.data.readers.of_torch import UNREADABLE, Endless, Sample, collate, with_pillow
-from labkit.data.readers.reader import Part, Reader, Wanted
+from labkit.data.readers.of_torch import UNREADABLE, Endless, LoaderReader, Sample, collate, decoder
+from labkit.data.readers.reader import Wanted
 from labkit.data.stored.over_http import ServerError, open_file
 
 BUFFER = 1000  # samples, as WebDataset's documentation has it
 
 
-def build(wanted: Wanted) -> Reader:
-    """Return the reader `webdataset`."""
-    return WebDatasetReader(wanted)
-
-
-class WebDatasetReader(Reader):
+class WebDatasetReader(LoaderReader):
     """A WebDataset over the shards of a set."""
 
     def __init__(self, wanted: Wanted) -> None:
         import webdataset as wds
 
-        super().__init__(wanted)
         samples = _remote_samples(wanted) if wanted.stored.addresses else _local_samples(wanted)
         if wanted.shuffled:
             samples = samples.compose(wds.detshuffle(BUFFER, seed=wanted.seed))
-        batches = samples.compose(wds.map(_Decode(wanted)), wds.batched(wanted.batch, collation_fn=_collate))
-        self._parts = Endless(wanted, batches, batch_size=None, collate_fn=_same)
+        decode = decoder(wanted)
 
-    def _next_part(self) -> Part:
-        part: Part = next(self._parts)
-        return part
+        def decoded(sample: dict[str, bytes]) -> tuple[Sample]:
+            """Return the image and class of `jpg` and `cls`, wrapped: `map` drops None, which is an unreadable one."""
+            try:
+                return ((decode(sample["jpg"]), int(sample["cls"])),)
+            except (KeyError, *UNREADABLE):
+                return (None,)
 
-    def close(self) -> None:
-        """End the workers."""
-        self._parts.close()
+        batched = wds.batched(wanted.batch, collation_fn=lambda samples: collate([sample for (sample,) in samples]))
+        parts = samples.compose(wds.map(decoded), batched)
+        super().__init__(wanted, Endless(wanted, parts, batch_size=None, collate_fn=lambda part: part))
 
 
 def _local_samples(wanted: Wanted) -> Any:
@@ -62,26 +58,20 @@ def _remote_samples(wanted: Wanted) -> Any:
     from webdataset.tariterators import group_by_keys, tar_file_expander
 
     sizes = dict(wanted.stored.addresses)
+
+    def opened(shards: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for shard in shards:
+            with open_file(shard["url"], sizes[shard["url"]]) as stream:
+                yield {**shard, "stream": stream}
+
     return wds.DataPipeline(
         wds.SimpleShardList(list(sizes)),
         wds.split_by_worker,
         wds.detshuffle(len(sizes), seed=wanted.seed) if wanted.shuffled else None,
-        _Open(sizes),
+        opened,
         wds.pipelinefilter(tar_file_expander)(handler=_skip_damage),
         wds.pipelinefilter(group_by_keys)(handler=_skip_damage),
     )
-
-
-class _Open:
-    """Opener of the shards on a server. `sizes` are the bytes of each address."""
-
-    def __init__(self, sizes: dict[str, int]) -> None:
-        self._sizes = sizes
-
-    def __call__(self, shards: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for shard in shards:
-            with open_file(shard["url"], self._sizes[shard["url"]]) as stream:
-                yield {**shard, "stream": stream}
 
 
 def _skip_damage(error: Exception) -> bool:
@@ -89,24 +79,3 @@ def _skip_damage(error: Exception) -> bool:
     if isinstance(error, ServerError):
         raise error
     return True
-
-
-class _Decode:
-    """Decoder of a sample `{"jpg": bytes, "cls": bytes}`. An unreadable one is wrapped, since `map` drops None."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._decode = with_pillow(wanted)
-
-    def __call__(self, sample: dict[str, Any]) -> tuple[Sample]:
-        try:
-            return ((self._decode(sample["jpg"]), int(sample["cls"])),)
-        except (KeyError, *UNREADABLE):
-            return (None,)
-
-
-def _collate(samples: list[tuple[Sample]]) -> Part:
-    return collate([sample for (sample,) in samples])
-
-
-def _same(part: Part) -> Part:
-    return part

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -47,14 +46,15 @@ class Part(NamedTuple):
     skipped: int = 0
 
 
-class Reader(ABC):
-    """Endless full batches of a stored set. `skipped` counts unreadable samples.
+class Reader:
+    """Endless full batches of a stored set, made of the parts of `_parts`. `skipped` counts unreadable samples.
 
     A part that a skipped sample made short waits until short parts fill a batch. So no sample is lost or repeated, and
     only short parts are copied.
     """
 
     on_device = False
+    _parts: Any
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.batch, self.epoch_images = wanted, wanted.batch, wanted.stored.images
@@ -62,13 +62,14 @@ class Reader(ABC):
         self._short: list[Part] = []
         self._skipped_in_turn = 0
 
-    @abstractmethod
     def _next_part(self) -> Part:
         """Return the next samples, at most a batch."""
+        part: Part = next(self._parts)
+        return part
 
-    @abstractmethod
     def close(self) -> None:
         """End processes and threads, and close files. The reader cannot be used afterwards."""
+        self._parts = iter(())  # libraries end threads and processes to which nothing refers
 
     def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return uint8 (B, 3, px, px) and int64 (B,). Raise LabkitError if a worker died or nothing can be read."""
