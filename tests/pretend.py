@@ -16,6 +16,7 @@ BELOW = (
     "pydantic-core",
     "typing-extensions",
     "typing-inspection",
+    "cloudpickle",
     "joblib",
     "scipy",
     "threadpoolctl",

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import Unsupported, UserError
-from labkit.hardware import cpu_limits
 from labkit.run import threads as threads_module
 from labkit.run.threads import threads_of
 from labkit.trial import Trial, thread_counts
@@ -91,51 +90,3 @@ def test_too_many_threads_give_an_unsupported_record_and_the_pass_goes_on(tmp_pa
     reasons = {record.status: record.reason for record in records(tmp_path)}
     assert set(reasons) == {"ok", "unsupported"}
     assert reasons["unsupported"] is not None and "1000000 threads" in reasons["unsupported"]
-
-
-# ---- the number of usable threads -----------------------------------------------------------------------------------
-
-
-def own(folder: Path, lines: str) -> Path:
-    path = folder / "own"
-    path.write_text(lines)
-    return path
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_the_tightest_limit_of_nested_control_groups_v2_counts(tmp_path: Path) -> None:
-    write(tmp_path / "cg/a/b/cpu.max", "800000 100000\n")
-    write(tmp_path / "cg/a/cpu.max", "250000 100000\n")
-    write(tmp_path / "cg/cpu.max", "max 100000\n")
-    assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/a/b\n")) == 2.5
-    assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\n")) is None
-
-
-def test_a_control_group_v1_limits_threads(tmp_path: Path) -> None:
-    for name, value in (("quota", "150000"), ("period", "100000")):
-        write(tmp_path / f"cg/cpu/job/cpu.cfs_{name}_us", value)
-    lines = own(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n")
-    assert cpu_limits.cpu_quota(tmp_path / "cg", lines) == 1.5
-    write(tmp_path / "cg/cpu/job/cpu.cfs_quota_us", "-1")
-    assert cpu_limits.cpu_quota(tmp_path / "cg", lines) is None
-
-
-def test_an_unreadable_limit_is_ignored(tmp_path: Path) -> None:
-    assert cpu_limits.cpu_quota(tmp_path, tmp_path / "none") is None
-    write(tmp_path / "cg/cpu.max", "nonsense")
-    assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\nodd\n")) is None
-
-
-@pytest.mark.parametrize(("quota", "threads"), [(None, 8), (2.5, 2), (0.5, 1), (100.0, 8)])
-def test_usable_threads_are_the_allowed_processors_within_the_quota(
-    monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int
-) -> None:
-    monkeypatch.setattr(cpu_limits.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(cpu_limits, "cpu_quota", lambda: quota)
-    assert cpu_limits.usable_threads() == threads
-    monkeypatch.setattr(cpu_limits.psutil, "cpu_count", lambda logical=True: 16 if logical else 4)
-    assert cpu_limits.usable_cores() == min(threads, 4)
