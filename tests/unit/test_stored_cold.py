@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
 from labkit.data.stored import StoredSet, counters, make_set, page_cache
@@ -84,22 +87,26 @@ def test_a_file_is_dropped_also_before_it_is_on_the_disk(folder: Path) -> None:
     assert page_cache.resident_share([new]) < 0.01 and new.stat().st_size == FILE_BYTES
 
 
+def partition(device: str, place: str, kind: str) -> Any:
+    return SimpleNamespace(device=device, mountpoint=place, fstype=kind)
+
+
 def test_the_reason_for_no_cold_read_names_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 5000)
-    mounts = tmp_path / "mountinfo"
-    monkeypatch.setattr(page_cache, "MOUNTS", mounts)
-    for line, reason in (
-        ("tmpfs none rw", "tmpfs keeps its files in memory"),
-        ("nfs4 server:/data rw", r"served \(nfs4 on server:/data\)"),
-        ("fuse.sshfs host: rw", r"served \(fuse.sshfs on host:\)"),
-        ("zfs tank rw", "a cache of its own"),
+    mounts = [partition("/dev/root", "/", "ext4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    for kind, device, reason in (
+        ("tmpfs", "none", "tmpfs keeps its files in memory"),
+        ("nfs4", "server:/data", r"served \(nfs4 on server:/data\)"),
+        ("fuse.sshfs", "host:", r"served \(fuse.sshfs on host:\)"),
+        ("zfs", "tank", "a cache of its own"),
     ):
-        mounts.write_text(f"36 35 0:9 / / rw - ext4 /dev/root rw\n40 36 0:8 / {tmp_path} rw shared:1 - {line}\n")
+        mounts[1:] = [partition(device, str(tmp_path), kind)]
         for path in (file, tmp_path):
             assert re.search(reason, str(page_cache.why_not_cold(path)))
     monkeypatch.setattr(page_cache, "drop", lambda files: None)
-    mounts.write_text("36 35 0:9 / / rw - ext4 /dev/root rw\n")
+    del mounts[1:]
     assert (why := page_cache.why_not_cold(file)) and "100% of a dropped file stays in memory on ext4" in why
     monkeypatch.setattr(page_cache, "resident_share", lambda files: 0.0)
     assert "doesn't use the page cache" in str(page_cache.why_not_cold(file))
@@ -107,21 +114,12 @@ def test_the_reason_for_no_cold_read_names_the_file_system(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".labkit-")] == []
 
 
-def test_the_file_system_of_a_path_is_that_of_the_innermost_and_latest_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(
-        "22 1 0:1 / / rw shared:1 - overlay overlay rw,lowerdir=/a\n"
-        "23 22 8:1 / /data rw,noatime - ext4 /dev/sda1 rw\n"
-        "24 22 8:2 / /data rw shared:2 master:3 - xfs /dev/sdb1 rw\n"
-        "25 22 8:3 / /with\\040space rw - btrfs /dev/sdc rw\n"
-    )
-    monkeypatch.setattr(page_cache, "MOUNTS", mounts)
+def test_the_file_system_of_a_path_is_that_of_the_innermost_and_latest_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = [("overlay", "/", "overlay"), ("/dev/sda1", "/data", "ext4"), ("/dev/sdb1", "/data", "xfs")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [partition(*mount) for mount in mounts])
     assert str(page_cache.file_system("/data/set/train")) == "xfs on /dev/sdb1"
     assert str(page_cache.file_system("/database")) == "overlay on overlay"
-    assert page_cache.file_system("/with space/x") == ("btrfs", "/dev/sdc", "/with space")
-    monkeypatch.setattr(page_cache, "MOUNTS", tmp_path / "absent")
+    mounts.clear()
     assert page_cache.file_system("/data") is None
 
 

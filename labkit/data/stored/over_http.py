@@ -9,13 +9,10 @@ import base64
 import http.client
 import io
 import netrc
-import socket
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,12 +23,6 @@ ANSWER_S = 10.0  # without a byte in this time, a server has failed
 
 _BUFFER_BYTES = 2**18
 _AT_ONCE = 8  # files whose sizes are asked for
-_WHAT_TO_DO = {
-    HTTPStatus.UNAUTHORIZED: "put the user and password for this host into ~/.netrc",
-    HTTPStatus.FORBIDDEN: "permit reading on the server",
-    HTTPStatus.NOT_FOUND: "check the address, and the numbers in its braces",
-    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: "the file became shorter: copy it to the server again",
-}
 
 
 class ServerError(DataError):
@@ -167,19 +158,10 @@ def _length(response: http.client.HTTPResponse) -> int | None:
 def _reason(error: Exception) -> str:
     """Return why a request failed and what to do, without a full stop."""
     if isinstance(error, urllib.error.HTTPError):
-        todo = _WHAT_TO_DO.get(HTTPStatus(error.code)) if error.code in set(HTTPStatus) else None
-        return f"the server answered {error.code} {error.reason}; {todo or 'see its log'}"
-    cause = error.reason if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError) else error
-    if isinstance(cause, ssl.SSLCertVerificationError):
         return (
-            f"the server's certificate is not trusted ({cause.verify_message}); set SSL_CERT_FILE to the certificate "
-            "of its authority"
+            f"the server answered {error.code} {error.reason}; check the address and the server's log, and put a "
+            "password that it asks for into ~/.netrc"
         )
-    if isinstance(cause, socket.gaierror):
-        return "this host name is not known here; check the address"
-    if isinstance(cause, ConnectionRefusedError):
-        return "the server refuses connections; start it, or check the port in the address"
-    if isinstance(cause, TimeoutError):
-        return f"the server sent nothing for {ANSWER_S:.0f} s; check that it and the link work, and start again"
+    cause = error.reason if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError) else error
     text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause) or type(cause).__name__
     return f"the request failed ({text}); check the address, the server and the link"

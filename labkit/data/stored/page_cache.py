@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 
-MOUNTS = Path("/proc/self/mountinfo")
 IN_MEMORY = ("tmpfs", "ramfs")
 SERVED = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs")
 SCRATCH_BYTES = 2**20
@@ -28,36 +27,22 @@ _CHUNK_BYTES = 2**30  # mapped at a time; a multiple of the page size
 
 
 class FileSystem(NamedTuple):
-    """A mounted file system: its type, its device or source, and where it is mounted."""
+    """A mounted file system: its type, and its device or source."""
 
     type: str
     device: str
-    mounted_at: str
 
     def __str__(self) -> str:
         return f"{self.type} on {self.device}"
 
 
 def file_system(path: str | Path) -> FileSystem | None:
-    """Return the file system of a path; None where the kernel has no list of mounts (not Linux)."""
+    """Return the file system of a path; None where the system lists no mounts."""
     real = Path(path).resolve()
-    found = None
-    try:
-        lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        mounted_at, (kind, device) = _unescaped(left.split()[4]), right.split()[:2]
-        # A later mount on the same place hides the earlier one.
-        if real.is_relative_to(mounted_at) and (not found or len(mounted_at) >= len(found.mounted_at)):
-            found = FileSystem(kind, _unescaped(device), mounted_at)
-    return found
-
-
-def _unescaped(field: str) -> str:
-    """Return a field of mountinfo, in which the kernel writes a space as \\040."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+    holding = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
+    # A later mount on the same place hides the earlier one.
+    mount = max(reversed(holding), key=lambda part: len(part.mountpoint), default=None)
+    return mount and FileSystem(mount.fstype, mount.device)
 
 
 def sync_file_system(path: Path) -> None:
