@@ -2,18 +2,19 @@
 
     cache_dir()/<name>-<token>/   train_images.npy  train_labels.npy  val_images.npy  val_labels.npy  meta.json
 
-An entry is written into a temporary sibling folder, flushed to the disk and renamed, so no partial entry exists.
+An entry is written into a temporary sibling folder, flushed to the disk and renamed, so no partial entry exists. One
+process at a time writes.
 Arrays are appended with ordinary writes, since a write to a memory map on a full disk kills the process.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +26,6 @@ from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Levels, Source, Split,
 from labkit.data.npy import ArrayWriter, ChannelMoments
 from labkit.errors import DataError, UserError
 
-_TEMPORARY = ".tmp-"
-_SWEEP_AFTER_S = 24 * 3600
-_EXCHANGE_S = 0.5  # far longer than two renames take
 _WRITE_IMAGES = 8192  # images written at once, 25 MB
 
 
@@ -114,25 +112,39 @@ def cached(source: Source) -> DataSet:
         return open_entry(folder)
     except Damaged:
         pass  # the entry is missing or damaged: write it below
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder.parent)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{folder.name}-", dir=folder.parent))
+    with writing(folder.parent):
         try:
+            return open_entry(folder)  # another process has written it meanwhile
+        except Damaged:
+            shutil.rmtree(folder, ignore_errors=True)
+        temporary = folder.with_name(f".tmp-{folder.name}")
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        try:
+            temporary.mkdir()
             _write(source, temporary)
-            _publish(temporary, folder)
+            temporary.rename(folder)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # absent after _publish renamed it
+            shutil.rmtree(temporary, ignore_errors=True)
+        _fsync_folder(folder.parent)
+    return open_entry(folder)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of data within the block: one process at a time writes there, and others wait.
+
+    Raise UserError if the folder cannot be written, and for an error of writing within the block.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel frees it when the process ends, however it ends
+            yield
     except OSError as error:
         raise UserError(
-            f"the data cache {folder.parent} cannot be written ({error.strerror or error}); "
-            "set LABKIT_CACHE to a folder with room for it."
+            f"{folder} can't be written ({error.strerror or error}); set LABKIT_CACHE to a folder with room for it, "
+            "and run this again, which keeps whole files."
         ) from error
-    try:
-        return open_entry(folder)
-    except Damaged:  # another process that found the old entry damaged may be replacing it at this moment
-        time.sleep(_EXCHANGE_S)
-        return open_entry(folder)
 
 
 def _write(source: Source, folder: Path) -> None:
@@ -176,38 +188,6 @@ def _write(source: Source, folder: Path) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     _fsync_folder(folder)
-
-
-def _publish(temporary: Path, folder: Path) -> None:
-    """Rename a finished entry to `folder`. Keep a whole entry that another process has published meanwhile."""
-    for _attempt in range(5):
-        try:
-            temporary.rename(folder)  # fails unless `folder` is absent or empty
-            _fsync_folder(folder.parent)
-            return
-        except OSError:
-            if not folder.exists():
-                raise
-        try:
-            open_entry(folder)
-            return
-        except Damaged:
-            aside = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}damaged-", dir=folder.parent))
-            with contextlib.suppress(FileNotFoundError):  # another process moved it
-                folder.rename(aside / folder.name)
-            shutil.rmtree(aside, ignore_errors=True)
-    raise OSError(f"{folder} keeps being replaced by damaged entries")
-
-
-def _sweep(cache: Path) -> None:
-    """Remove temporary folders of killed processes: those without a write for a day."""
-    for leftover in cache.glob(f"{_TEMPORARY}*"):
-        try:
-            newest_s = max(file.stat().st_mtime for file in (leftover, *leftover.iterdir()))
-        except OSError:
-            continue  # another process is removing it
-        if time.time() - newest_s > _SWEEP_AFTER_S:
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -225,12 +225,7 @@ def test_a_users_folder_is_used_as_it_stands_and_not_written_to(
     }
     for form in (from_shards, from_parquet):
         assert Counter(form(stored[form.__name__.removeprefix("from_")])) == Counter(from_jpeg(stored["jpeg"]))
-    assert [line.partition(":")[0] for line in stored["jpeg"].unreadable] == [
-        "train/n01440764/empty.JPEG",
-        "train/n01440764/nowhere.JPEG",
-    ]
     assert stored["cache"].images == 19
-    assert [line.partition(":")[0] for line in stored["cache"].unreadable] == ["train/n01440764/n01440764_3.JPEG"]
 
 
 def test_a_change_in_a_users_folder_is_noticed_and_every_form_made_anew(user: Path, tmp_path: Path) -> None:
@@ -249,7 +244,7 @@ def test_a_folder_of_another_layout_is_refused_with_the_layout(tmp_path: Path) -
     with pytest.raises(DataError, match=r"No such file or directory.*train/<class>/\*\.JPEG"):
         make_from_folder(tmp_path, folder=tmp_path.parent / f"{tmp_path.name}-forms")
     (tmp_path / "train" / "n01440764").mkdir(parents=True)
-    with pytest.raises(DataError, match="holds no readable image"):
+    with pytest.raises(DataError, match="holds no JPEG file"):
         make_from_folder(tmp_path, folder=tmp_path.parent / f"{tmp_path.name}-forms")
     with pytest.raises(UserError, match="not written to"):
         make_from_folder(tmp_path, folder=tmp_path / "forms")

@@ -47,7 +47,6 @@ class Index(BaseModel):
     checksum: str
     files: list[tuple[str, int]] = []  # name and size; the JPEG form has `samples` instead
     samples: list[Sample] = []
-    unreadable: list[str] = []
     root: str = ""  # the user's folder that holds the JPEG files
     url: str = ""  # the address of the folder that holds the shards, if they are on a server
     changed_ns: dict[str, int] = {}  # when a file was added to, renamed in or removed from a folder of JPEG files
@@ -58,9 +57,8 @@ class StoredSet:
     """A set of images on disk in one form.
 
     `checksum` is of the names, labels and sizes of the set's JPEG files, so all forms of a set have the same one.
-    `samples` are those files, relative to `folder`; other forms have none. `unreadable` are the user's files that were
-    left out, each with the reason. `addresses` are the address and size in bytes of each file of a set on a server;
-    `files` then names them, and none of them lies on this machine.
+    `samples` are those files, relative to `folder`; other forms have none. `addresses` are the address and size in
+    bytes of each file of a set on a server; `files` then names them, and none of them lies on this machine.
     """
 
     folder: Path
@@ -71,7 +69,6 @@ class StoredSet:
     file_bytes: int
     samples: tuple[Sample, ...]
     checksum: str
-    unreadable: tuple[str, ...] = ()
     addresses: tuple[tuple[str, int], ...] = ()
 
 
@@ -101,7 +98,6 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
         file_bytes=sum(size for _, size in sizes),
         samples=tuple(index.samples),
         checksum=index.checksum,
-        unreadable=tuple(index.unreadable),
         addresses=tuple((f"{index.url}/{name}", size) for name, size in index.files) if index.url else (),
     )
 

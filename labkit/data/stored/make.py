@@ -6,8 +6,6 @@ made anew. One process at a time makes the forms of a folder, and others that as
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.data.cache import cache_dir
+from labkit.data.cache import cache_dir, writing
 from labkit.data.draws import check_seed, permutation
 from labkit.data.stored import images as drawn
 from labkit.data.stored.forms import (
@@ -56,7 +54,6 @@ FILE_NAMES = {
 
 _BEGUN = "begun.json"  # what a form is made of, written first: half-written files of something else are of no use
 _AT_ONCE = 64  # images that a process draws before it reports
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_set(
@@ -100,8 +97,7 @@ def make_from_folder(
 
     With `images`, so many of them are taken, evenly over the sorted files; all if there are fewer. The index and the
     other forms lie in `folder`, by default in the project's cache. Nothing is written to `source`.
-    Files that can't be opened are listed in `unreadable`. Raise DataError for a folder of another layout, and the
-    errors of `make_set`.
+    Raise DataError for a folder of another layout, and the errors of `make_set`.
     """
     root = users_path(source).resolve()
     here = users_path(folder).absolute() if folder else cache_folder(root, images)
@@ -145,20 +141,8 @@ def making(folder: Path, forms: Sequence[str]) -> Iterator[None]:
         if form not in FORMS:
             raise unknown("form", form, FORMS)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel frees it when the process ends, however it ends
+        with writing(folder):
             yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise UserError(
-                f"the disk became full while {folder} was written; {_gb(shutil.disk_usage(folder).free)} GB are free "
-                f"on {file_system(folder)}. Free some, or set LABKIT_CACHE to a folder with room, and make the set "
-                "again, which keeps whole files."
-            ) from error
-        raise UserError(
-            f"{folder} can't be written ({error.strerror or error}); set LABKIT_CACHE to a folder that can be."
-        ) from error
     except BrokenProcessPool as error:
         raise LabkitError(
             f"a process that wrote {folder} was killed, perhaps for memory; make the set again (whole files stay)."
@@ -301,9 +285,9 @@ def _pack(home: Path, jpegs: StoredSet, samples: list[Sample], of_set: Index, pr
 
 def _decode(home: Path, jpegs: StoredSet, samples: list[Sample], of_set: Index, progress: Progress | None) -> Index:
     """Write the decoded pixels of a set and return their index."""
-    undecoded = write_cache(home, jpegs.folder, samples, lambda done: _report(progress, "cache", done, len(samples)))
+    images = write_cache(home, jpegs.folder, samples, lambda done: _report(progress, "cache", done, len(samples)))
     files = [(name, (home / name).stat().st_size) for name in (IMAGES_FILE, LABELS_FILE)]
-    return of_set.model_copy(update={"files": files, "images": len(samples) - len(undecoded), "unreadable": undecoded})
+    return of_set.model_copy(update={"files": files, "images": images})
 
 
 def _report(progress: Progress | None, form: str, done: int, images: int) -> None:

@@ -172,12 +172,11 @@ _WRITERS: dict[str, Callable[[BinaryIO, Iterable[Packed]], None]] = {
 }
 
 
-def write_cache(folder: Path, root: Path, samples: Sequence[Sample], done: Callable[[int], None]) -> list[str]:
-    """Write the decoded pixels and labels of a set, and return the images that can't be decoded and were left out.
+def write_cache(folder: Path, root: Path, samples: Sequence[Sample], done: Callable[[int], None]) -> int:
+    """Write the decoded pixels and labels of a set without images that can't be decoded. Return the number of images.
 
     Raise DataError for an image file that can't be read, and for a set without an image that can be decoded.
     """
-    undecoded: list[str] = []
     with (
         replacing(folder / IMAGES_FILE) as new_images,
         replacing(folder / LABELS_FILE) as new_labels,
@@ -187,26 +186,23 @@ def write_cache(folder: Path, root: Path, samples: Sequence[Sample], done: Calla
     ):
         for start in range(0, len(samples), _DECODED_AT_ONCE):
             part = samples[start : start + _DECODED_AT_ONCE]
-            decoded = list(threads.map(functools.partial(_pixels, root), part))
-            for sample, pixels in zip(part, decoded, strict=True):
-                if isinstance(pixels, str):
-                    undecoded.append(f"{sample.path}: {pixels}")
-                else:
+            for sample, pixels in zip(part, threads.map(functools.partial(_pixels, root), part), strict=True):
+                if pixels is not None:
                     images.append(pixels[None])
                     labels.append(np.array([sample.label]))
             done(start + len(part))
         if not images.count:
-            raise DataError(f"none of the {len(samples):,} images in {root} can be decoded ({undecoded[0]}).")
-    return undecoded
+            raise DataError(f"none of the {len(samples):,} images in {root} can be decoded; give a folder of others.")
+        return images.count
 
 
-def _pixels(root: Path, sample: Sample) -> NDArray[np.uint8] | str:
-    """Return an image as the cache holds it, uint8 (3, 256, 256), or why it can't be decoded."""
+def _pixels(root: Path, sample: Sample) -> NDArray[np.uint8] | None:
+    """Return an image as the cache holds it, uint8 (3, 256, 256); None if it can't be decoded."""
     data = read_sample(root, sample)
     try:
         image = decoded(data)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a damaged image
-        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - Pillow raises nearly anything for a damaged image
+        return None
     return scaled_centre(image, short_px=EDGE_PX, edge_px=EDGE_PX)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,53 +24,34 @@ def scan(root: Path, images: int | None = None) -> Index:
     train = root / "train"
     try:
         classes = sorted(entry.name for entry in train.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        folders = [f"train/{name}" for name in classes]
+        changed = changed_ns(root, ["train", *folders])  # before the scan, so that a later change is seen
+        with ThreadPoolExecutor(usable_threads()) as threads:
+            found = list(threads.map(lambda name: _scan_class(root, name), folders))
     except OSError as error:
-        raise DataError(f"{train} can't be read ({error.strerror}); {LAYOUT}.") from error
-    folders = [f"train/{name}" for name in classes]
-    changed = changed_ns(root, ["train", *folders])  # before the scan: a later change is seen when the index is opened
-    with ThreadPoolExecutor(usable_threads()) as threads:
-        found = list(threads.map(lambda name: _scan_class(root, name), folders))
-    samples = [Sample(path, label, size) for label, (files, _) in enumerate(found) for path, size in files]
+        raise DataError(f"{error.filename or train} can't be read ({error.strerror}); {LAYOUT}.") from error
+    samples = [Sample(path, label, size) for label, files in enumerate(found) for path, size in files]
     if images is not None and images < len(samples):
         samples = [samples[place * len(samples) // images] for place in range(images)]
-    unreadable = [why for _, reasons in found for why in reasons]
     if not samples:
-        raise DataError(f"{train} holds no readable image ({', '.join(unreadable[:1]) or 'no JPEG file'}); {LAYOUT}.")
+        raise DataError(f"{train} holds no JPEG file that can be read; {LAYOUT}.")
     return Index(
         form="jpeg",
         classes=len(classes),
         images=len(samples),
         checksum=checksum_of(samples),
         samples=samples,
-        unreadable=unreadable,
         root=str(root),
         changed_ns=changed,
     )
 
 
-def _scan_class(root: Path, folder: str) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return path and size of the image files of a class, and the unreadable files, each with the reason.
+def _scan_class(root: Path, folder: str) -> list[tuple[str, int]]:
+    """Return path and size of the image files of a class, without empty ones and links to nothing.
 
-    Contents are not read, which would take hours for ImageNet: readers count images that can't be decoded.
+    Contents are not read, which would take hours for ImageNet: readers count images that can't be read or decoded.
     """
-    files, unreadable = [], []
-    try:
-        names = sorted(file.name for file in (root / folder).iterdir())
-    except OSError as error:
-        return [], [f"{folder}: {error.strerror}"]
-    for name in names:
-        if not name.lower().endswith(ENDINGS) or name.startswith("."):
-            continue
-        path = f"{folder}/{name}"
-        try:
-            size = (root / path).stat().st_size
-        except OSError as error:
-            unreadable.append(f"{path}: {error.strerror}")
-            continue
-        if not size:
-            unreadable.append(f"{path}: it is empty")
-        elif not os.access(root / path, os.R_OK):
-            unreadable.append(f"{path}: {os.strerror(errno.EACCES)}")
-        else:
-            files.append((path, size))
-    return files, unreadable
+    with os.scandir(root / folder) as entries:
+        images = [entry for entry in entries if entry.name.lower().endswith(ENDINGS) and not entry.name.startswith(".")]
+        files = [(f"{folder}/{image.name}", image.stat().st_size) for image in images if image.is_file()]
+    return sorted((path, size) for path, size in files if size)
