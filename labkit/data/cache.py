@@ -89,17 +89,8 @@ def open_entry(folder: Path) -> DataSet:
             labels=_map(folder, f"{name}_labels", (count,), np.int16),
         )
 
-    return DataSet(
-        name=meta.name,
-        classes=meta.classes,
-        train=split("train", meta.train_images),
-        val=split("val", meta.val_images),
-        mean=meta.mean,
-        std=meta.std,
-        checksum=meta.checksum,
-        description=meta.description,
-        words=meta.words,
-    )
+    about = meta.model_dump(exclude={"format", "train_images", "val_images", "edge_px"})
+    return DataSet(train=split("train", meta.train_images), val=split("val", meta.val_images), **about)
 
 
 def cached(source: Source) -> DataSet:

@@ -42,8 +42,7 @@ def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
     """Return the form of an archive and its files by split, in reading order. Raise DataError for missing files."""
     folder = users_path(path)
     if not folder.is_dir():
-        kind = "is a file" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {kind}; give the folder that holds the ImageNet32 batches.")
+        raise DataError(f"{folder} is no folder; give the folder that holds the ImageNet32 batches.")
     begun = []
     for form, suffix in _SUFFIX.items():
         files = {split: [folder / f"{name}{suffix}" for name in BATCH_NAMES[split]] for split in SPLITS}

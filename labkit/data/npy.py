@@ -99,13 +99,9 @@ class ChannelMoments:
 
     def mean_and_std(self) -> tuple[Levels, Levels]:
         """Return the means and the population standard deviations, both per channel in units of 0..255."""
-        red, green, blue = (_mean_and_std(counts) for counts in self._counts.tolist())
-        return (red[0], green[0], blue[0]), (red[1], green[1], blue[1])
-
-
-def _mean_and_std(counts: list[int]) -> tuple[float, float]:
-    """Return both statistics of the levels 0, 1, 2, … from their counts. Python's integers avoid rounding errors."""
-    pixels = sum(counts)
-    total = sum(count * level for level, count in enumerate(counts))
-    squares = sum(count * level * level for level, count in enumerate(counts))
-    return total / pixels, (pixels * squares - total * total) ** 0.5 / pixels
+        levels = np.arange(256)
+        pixels = int(self._counts[0].sum())
+        # Python's integers avoid rounding errors.
+        totals, squares = (self._counts @ levels).tolist(), (self._counts @ levels**2).tolist()
+        red, green, blue = ((pixels * s - t * t) ** 0.5 / pixels for t, s in zip(totals, squares, strict=True))
+        return (totals[0] / pixels, totals[1] / pixels, totals[2] / pixels), (red, green, blue)

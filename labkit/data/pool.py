@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from labkit.data.augment import TORCH_FORMATS, Preparation
-from labkit.data.dataset import DataSet, Split
+from labkit.data.dataset import DataSet
 from labkit.trial import Trial
 
 BATCHES = 3  # so that no step has the images of the previous step; small batches may still stay in a CPU or GPU cache
@@ -32,7 +32,10 @@ class Pool:
             image_px=trial.image_px,
             memory_format=trial.memory_format,  # type: ignore[arg-type]
         )
-        chosen = [_pixels(data.val, first, trial.batch) for first in _firsts(len(data.val))]
+        images = len(data.val)
+        # Batches over a third of the split overlap, and a full one repeats it. After the last image comes the first.
+        places = [np.arange(trial.batch) + k * max(1, images // BATCHES) for k in range(BATCHES)]
+        chosen = [torch.from_numpy(data.val.images[place % images]) for place in places]
         if where == "host":
             pinned = self._device.type == "cuda"
             self.batches = [pixels.pin_memory() if pinned else pixels for pixels in chosen]
@@ -64,13 +67,3 @@ class Pool:
         """Return the input made from a whole batch, in parts: its FP32 images would take over twice its memory."""
         parts = [self.ready(part.to(self._device)) for part in pixels.split(AT_ONCE)]
         return torch.cat(parts).contiguous(memory_format=TORCH_FORMATS[self._trial.memory_format])
-
-
-def _firsts(images: int) -> list[int]:
-    """Return the first index of each batch. Batches over a third of the split overlap, and a full one repeats it."""
-    return [k * max(1, images // BATCHES) for k in range(BATCHES)]
-
-
-def _pixels(split: Split, first: int, batch: int) -> torch.Tensor:
-    """Return images from index `first` on, uint8 (B, 3, H, W). After the last image, continue with the first."""
-    return torch.from_numpy(split.images[np.arange(first, first + batch) % len(split)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +15,8 @@ from labkit.trial import Trial
 from labkit.workloads import ReadsFiles
 
 PARTS = 20  # of an epoch
-_OF_PROCESSES = ("read_bytes", "rchar", "write_bytes", "cpu_s", "minor_faults", "major_faults", "peak_rss_bytes")
-_OF_HOST = ("network_received_bytes", "network_sent_bytes")
+_OF_PROCESSES = ("read_bytes", "asked_bytes", "written_bytes", "cpu_s", "minor_faults", "major_faults")
+_OF_HOST = ("received_bytes", "sent_bytes")
 
 
 def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Callable[[float], None]) -> Reads:
@@ -41,7 +41,7 @@ def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Call
         file_bytes=workload.stored.file_bytes,
         cached_share_before=cached_share,
         skipped=sum(_of_all_ranks(workload.skipped)),
-        peak_memory_bytes=_summed(before)["peak_rss_bytes"],
+        peak_memory_bytes=_summed(before, ("peak_rss_bytes",), ())["peak_rss_bytes"],
         epochs=epochs,
     )
 
@@ -60,21 +60,14 @@ def _epoch(
         for at in later
         if at.read_bytes is not None and began.read_bytes is not None and at.read_bytes >= began.read_bytes
     ]
-    grown = _summed(later[-1] - before)
+    grown = _summed(later[-1] - before, _OF_PROCESSES, _OF_HOST)
     waits_s = _of_all_ranks(workload.waited_s - waited_before_s)
     epoch = ReadEpoch(
         steps=steps,
         images=steps * (workload.images_per_step or 0),
         parts_s=parts_s,
         waited_s=sum(waits_s) / len(waits_s),
-        read_bytes=grown["read_bytes"],
-        asked_bytes=grown["rchar"],
-        written_bytes=grown["write_bytes"],
-        received_bytes=grown["network_received_bytes"],
-        sent_bytes=grown["network_sent_bytes"],
-        cpu_s=grown["cpu_s"],
-        minor_faults=grown["minor_faults"],
-        major_faults=grown["major_faults"],
+        **grown,
         read_at_s=[at_s for at_s, _ in course],
         read_until_bytes=[until for _, until in course],
     )
@@ -93,17 +86,17 @@ def _of_all_ranks(value: Any) -> list[Any]:
     return [value] if team is None else team.gather(value)
 
 
-def _summed(counted: Snapshot) -> dict[str, Any]:
+def _summed(counted: Snapshot, of_processes: Sequence[str], of_host: Sequence[str]) -> dict[str, Any]:
     """Return counters of all ranks together; None where a rank lacks the counter. A host's count once.
 
     A count that fell is unknown: a process ended, and nobody waited for it.
     """
-    own = {name: getattr(counted, name) for name in _OF_PROCESSES}
+    own = {name: getattr(counted, name) for name in of_processes}
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        own |= {name: getattr(counted, name) for name in _OF_HOST}
+        own |= {name: getattr(counted, name) for name in of_host}
     of_ranks = _of_all_ranks(own)
     total = {}
-    for name in (*_OF_PROCESSES, *_OF_HOST):
+    for name in (*of_processes, *of_host):
         values = [of_rank[name] for of_rank in of_ranks if name in of_rank]
         total[name] = None if None in values or min(values) < 0 else sum(values)
     return total

@@ -218,7 +218,6 @@ def test_fewer_images_of_an_archive_are_a_seeded_sample_with_its_own_checksum(tm
     few, same, other = (data.open_data(archive, train_images=20, val_images=5, seed=seed) for seed in (0, 0, 1))
     assert (len(few.train), len(few.val)) == (20, 5)
     assert few.checksum == same.checksum != other.checksum
-    assert data.open_by_checksum("imagenet32", few.checksum).train.labels.tolist() == few.train.labels.tolist()
     where = [
         next(i for i, image in enumerate(every.train.images) if np.array_equal(image, one)) for one in few.train.images
     ]

@@ -101,8 +101,8 @@ def test_a_complete_format_is_read_beside_an_incomplete_one(archive: Path) -> No
 def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    assert "does not exist" in refusal(tmp_path / "absent")
-    assert "is a file" in refusal(tmp_path / "file")
+    assert "is no folder" in refusal(tmp_path / "absent")
+    assert "is no folder" in refusal(tmp_path / "file")
     assert "holds no ImageNet32 batch" in refusal(tmp_path / "empty")
 
 

@@ -66,7 +66,7 @@ def test_a_dropped_set_is_read_from_the_disk_once(form: str, made: dict[str, Sto
     on_disk = sum(-(-path.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES for path in stored.files)
     assert cold.read_bytes == pytest.approx(on_disk, rel=0.02)
     assert warm.read_bytes is not None and warm.read_bytes < 0.02 * on_disk
-    assert warm.rchar is not None and warm.rchar >= stored.file_bytes
+    assert warm.asked_bytes is not None and warm.asked_bytes >= stored.file_bytes
 
 
 def test_a_file_is_in_memory_in_part_until_it_is_dropped(file: Path) -> None:
@@ -133,9 +133,9 @@ def test_the_counters_keep_what_an_ended_process_has_read(code: str, file: Path)
     start = counted.now()
     subprocess.run([sys.executable, "-c", code, str(file), "0"], check=True)
     total = counted.now() - start
-    assert total.read_bytes is not None and total.rchar is not None and total.cpu_s is not None
+    assert total.read_bytes is not None and total.asked_bytes is not None and total.cpu_s is not None
     # Python's own files may be read from the disk too.
-    assert FILE_BYTES <= total.read_bytes < 4 * FILE_BYTES and total.rchar >= FILE_BYTES
+    assert FILE_BYTES <= total.read_bytes < 4 * FILE_BYTES and total.asked_bytes >= FILE_BYTES
     assert total.cpu_s > 0 and total.minor_faults
 
 
@@ -165,7 +165,7 @@ def test_written_bytes_are_counted(folder: Path) -> None:
     (folder / "new").write_bytes(os.urandom(FILE_BYTES))
     page_cache.drop([folder / "new"])
     written = counted.now() - start
-    assert written.write_bytes is not None and written.write_bytes >= FILE_BYTES
+    assert written.written_bytes is not None and written.written_bytes >= FILE_BYTES
 
 
 def test_what_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +173,9 @@ def test_what_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyP
     counted = Counters()
     monkeypatch.setattr(counters.psutil, "net_io_counters", lambda pernic: {"lo": None})
     difference = counted.now() - counted.now()
-    for name in ("rchar", "read_bytes", "cpu_s", "major_faults", "peak_rss_bytes"):
+    for name in ("asked_bytes", "read_bytes", "cpu_s", "major_faults", "peak_rss_bytes"):
         assert getattr(difference, name) is None
-    assert difference.network_sent_bytes is None
+    assert difference.sent_bytes is None
 
 
 def test_the_network_without_the_loopback_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,4 +184,4 @@ def test_the_network_without_the_loopback_is_counted(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(counters.psutil, "net_io_counters", lambda pernic: dict.fromkeys(("lo", "eth0", "ib0"), Link))
     now = Counters().now()
-    assert (now.network_received_bytes, now.network_sent_bytes) == (200, 20)
+    assert (now.received_bytes, now.sent_bytes) == (200, 20)

@@ -28,22 +28,22 @@ _ATTEMPTS = 5
 class Snapshot:
     """Counters at one moment, or the difference of two. None is a value that can't be read.
 
-    `rchar` counts bytes that read calls returned, `read_bytes` those that came from a disk (also through a memory map).
-    `network_*` counts the host but its loopback: other programs' bytes too.
+    `asked_bytes` counts bytes that read calls returned, `read_bytes` those that came from a disk (also through a memory
+    map). `received_bytes` and `sent_bytes` count the host but its loopback: other programs' bytes too.
     `peak_rss_bytes` is the largest sum of resident memory so far, at the readings of its `Counters`; processes count
     the memory that they share once each. A difference keeps the later peak.
     """
 
     time_s: float
-    rchar: int | None = None
+    asked_bytes: int | None = None
     read_bytes: int | None = None
-    write_bytes: int | None = None
+    written_bytes: int | None = None
     minor_faults: int | None = None
     major_faults: int | None = None
     cpu_s: float | None = None
     peak_rss_bytes: int | None = None
-    network_received_bytes: int | None = None
-    network_sent_bytes: int | None = None
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
 
     def __sub__(self, earlier: Snapshot) -> Snapshot:
         """Return what was counted since `earlier`."""
@@ -66,9 +66,9 @@ class Counters:
         """Return the counters of this moment. Only Linux has those of processes."""
         values: dict[str, Any] = {}
         for names, read in (
-            (("rchar", "read_bytes", "write_bytes"), lambda: self._sum(_io)),
+            (("asked_bytes", "read_bytes", "written_bytes"), lambda: self._sum(_io)),
             (("minor_faults", "major_faults", "cpu_s", "peak_rss_bytes"), self._usage),
-            (("network_received_bytes", "network_sent_bytes"), _of_network),
+            (("received_bytes", "sent_bytes"), _of_network),
         ):
             with suppress(OSError, LookupError, ValueError, psutil.Error):
                 values |= dict(zip(names, read(), strict=True))
@@ -101,7 +101,7 @@ class Counters:
 
 
 def _io(pid: int) -> tuple[float, ...]:
-    """Return rchar, read_bytes and write_bytes of a process, its ended threads and the children it waited for."""
+    """Return asked, read and written bytes of a process, its ended threads and the children it waited for."""
     values = dict(line.split(": ") for line in (PROC / str(pid) / "io").read_text("ascii").splitlines())
     return tuple(int(values[name]) for name in ("rchar", "read_bytes", "write_bytes"))
 

@@ -110,7 +110,7 @@ def read_index(folder: Path, form: str) -> Index:
         if index.form != form or not (index.files or index.samples):
             raise ValueError(f"it is not the index of the form {form}")
         names = [*(name for name, _ in index.files), *(sample.path for sample in index.samples), *index.changed_ns]
-        if wrong := next((name for name in names if not _is_below(name)), None):
+        if wrong := next((name for name in names if {"", ".."} & set(name.split("/"))), None):  # not below the folder
             raise ValueError(f"{wrong[:80]!r} is no file of the set")
         # WebDataset runs what follows `pipe:` in a relative path.
         if index.root and not Path(index.root).is_absolute():
@@ -127,11 +127,6 @@ def read_index(folder: Path, form: str) -> Index:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{file} is no valid index ({reason}); make the set again, which keeps whole files.") from error
     return index
-
-
-def _is_below(name: str) -> bool:
-    """Return whether a name is a path below the folder that it is relative to."""
-    return not {"", ".."} & set(name.split("/"))
 
 
 def write_index(folder: Path, index: Index) -> None:
