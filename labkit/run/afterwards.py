@@ -53,7 +53,16 @@ def asked_of_answers(
 ) -> Blocks:
     """Return the blocks, extended by the query latencies and the scores that the trial asks for."""
     if trial.queries:
-        blocks = blocks.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
+        assert isinstance(workload, AnswersQueries)
+        latencies = time_queries(
+            workload.query,
+            clock,
+            trial.queries,
+            limit_s=timing.timed_s * (SINGLES_SHARE if trial.batch == 1 else QUERIES_SHARE),
+            on_query=lambda share: events.progress("queries", share),
+        )
+        queries = Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
+        blocks = blocks.model_copy(update={"queries": queries})
         close_phase("queries")
     if trial.scored:
         assert isinstance(workload, ScoresImages)
@@ -61,19 +70,6 @@ def asked_of_answers(
         blocks = blocks.model_copy(update={"scored": scored})
         close_phase("scoring")
     return blocks
-
-
-def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: Events) -> Queries:
-    """Time up to `trial.queries` queries one by one, within a share of the timed part's seconds."""
-    assert isinstance(workload, AnswersQueries)
-    latencies = time_queries(
-        workload.query,
-        clock,
-        trial.queries,
-        limit_s=timing.timed_s * (SINGLES_SHARE if trial.batch == 1 else QUERIES_SHARE),
-        on_query=lambda share: events.progress("queries", share),
-    )
-    return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
 
 
 def asked_of_steps(
@@ -97,7 +93,8 @@ def asked_of_steps(
         close_phase("steps_before")
     if trial.traced_iterations:
         events.progress("tracing", 0.0)
-        keep = _kept_at(trial, pass_number)
+        folder = os.environ.get(TRACES)  # set by KEEP_TRACES=1
+        keep = Path(folder) / f"{short_hash(trial.key)}-pass{pass_number}.json.gz" if folder else None
         if keep is not None:
             keep.unlink(missing_ok=True)  # left by an earlier measurement
         trace = _trace(trial, workload, clock, blocks, taken, keep, events)
@@ -195,9 +192,3 @@ def _trace(
     if "graph" in trial.engine:
         notes.append("the host replays a captured step in one call, so the trace cannot tell the step's sections apart")
     return traced.model_copy(update={"notes": notes})
-
-
-def _kept_at(trial: Trial, pass_number: int) -> Path | None:
-    """Return the path to keep the trace's file at; None without KEEP_TRACES=1."""
-    folder = os.environ.get(TRACES)
-    return Path(folder) / f"{short_hash(trial.key)}-pass{pass_number}.json.gz" if folder else None

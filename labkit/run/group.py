@@ -161,12 +161,15 @@ class GroupProcess(Spawned):
         # busy machine the report of a rank that lost its peer can arrive earlier, but that rank did not fail first.
         first = min(
             [*reports, *silent],
-            key=lambda sign: (_lost_another(sign), sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0)),
+            key=lambda sign: (
+                any(text in sign.get("reason", "") for text in LOST),
+                sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0),
+            ),
         )
         rank = first["rank"]
         outcome: dict[str, Any] = {name: first[name] for name in OUTCOME if name in first}
         if first["event"] == "gone":
-            outcome = self._death(codes[rank])
+            outcome["status"], outcome["reason"] = self._death(codes[rank], "it")
         outcome["reason"] = f"rank {rank} of {self._ranks}: {outcome['reason']}"
         outcome["facts"] = {**outcome.get("facts", {}), "failed_rank": rank}
         # Only rank 0's event has the trial's times.
@@ -184,15 +187,6 @@ class GroupProcess(Spawned):
 
     def _killed_for_memory(self) -> bool:
         return super()._killed_for_memory() or any(ended.get("oom_kills") for ended in self._ended.values())
-
-    def _death(self, code: int | None) -> dict[str, Any]:
-        """Return status and reason of a rank that ended without a report."""
-        if code == -signal.SIGKILL and self._killed_for_memory():
-            return {"status": "oom", "reason": "the operating system killed it because the machine ran out of memory"}
-        how = "it ended without a word" if code is None else f"it ended with exit code {code}"
-        if code is not None and code < 0:
-            how = f"it was killed by signal {-code} ({signal.Signals(-code).name})"
-        return {"status": "crashed", "reason": how}
 
     def where_it_hangs(self) -> tuple[str, dict[str, Any]]:
         """Return words on the ranks that do not wait (on all, if all wait), and every rank's stack as facts."""
@@ -242,8 +236,3 @@ class GroupProcess(Spawned):
             return self._token.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
-
-
-def _lost_another(sign: dict[str, Any]) -> bool:
-    """Return whether a rank failed because it lost its connection to another rank."""
-    return any(text in sign.get("reason", "") for text in LOST)

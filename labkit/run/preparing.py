@@ -108,12 +108,13 @@ def _built(trial: Trial, data: Data) -> Workload:
                 f"one process for all devices supports only training, not the {trial.workload} workload: leave parallel"
             )
         workload = build_workload(trial, data.of(trial))
-        if trial.queries and not isinstance(workload, AnswersQueries):
-            raise Unsupported(f"the {trial.workload} workload answers no queries")
-        if trial.scored and not isinstance(workload, ScoresImages):
-            raise Unsupported(f"the {trial.workload} workload scores no images")
-        if trial.samples and not isinstance(workload, DrawsSamples):
-            raise Unsupported(f"the {trial.workload} workload makes no images, so it has no samples")
+        for asked, can, lacks in (
+            (trial.queries, AnswersQueries, "answers no queries"),
+            (trial.scored, ScoresImages, "scores no images"),
+            (trial.samples, DrawsSamples, "makes no images, so it has no samples"),
+        ):
+            if asked and not isinstance(workload, can):
+                raise Unsupported(f"the {trial.workload} workload {lacks}")
         if trial.epochs and not isinstance(workload, ReadsFiles):
             trains_epochs(trial, workload)
     except Unsupported as error:

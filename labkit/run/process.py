@@ -88,15 +88,12 @@ class Spawned(ABC):
                 if left_s <= 0:
                     raise TimeoutError from None
 
-    def _kill_group(self) -> None:
+    def end(self) -> None:
+        """Kill the process and its children."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-
-    def end(self) -> None:
-        """Kill the process and its children."""
-        self._kill_group()
         self._process.wait()
         self._close()
 
@@ -108,12 +105,18 @@ class Spawned(ABC):
 
     def why_it_died(self) -> tuple[str, str]:
         """Return status and reason of a process that ended by itself in the middle of a trial."""
-        code = self._process.wait()
+        status, reason = self._death(self._process.wait(), "the process")
+        return status, reason + (self._tail() if status == "crashed" else "")
+
+    def _death(self, code: int | None, what: str) -> tuple[str, str]:
+        """Return status and reason of a process that ended with an exit code; None if nobody knows it."""
         if code == -signal.SIGKILL and self._killed_for_memory():
-            return "oom", "the operating system killed the process because the machine ran out of memory"
+            return "oom", f"the operating system killed {what} because the machine ran out of memory"
+        if code is None:
+            return "crashed", f"{what} ended without a word"
         if code < 0:
-            return "crashed", f"the process was killed by signal {-code} ({signal.Signals(-code).name}){self._tail()}"
-        return "crashed", f"the process ended with exit code {code}{self._tail()}"
+            return "crashed", f"{what} was killed by signal {-code} ({signal.Signals(-code).name})"
+        return "crashed", f"{what} ended with exit code {code}"
 
     def _killed_for_memory(self) -> bool:
         """Return whether the kernel has killed any process for memory since this one started."""

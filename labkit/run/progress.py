@@ -16,7 +16,7 @@ class Progress:
         self._total, self._done = total, done
         self._printed_s = time.monotonic()
         self._bar: Any = None
-        if sys.stderr.isatty() or _in_jupyterlab():
+        if sys.stderr.isatty() or "ipykernel" in sys.modules:
             from tqdm import tqdm  # the text bar: the widget needs ipywidgets, and shows nothing in a page
 
             form = "{desc}: {n_fmt}/{total_fmt} |{bar:20}| {postfix}"
@@ -51,10 +51,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _in_jupyterlab() -> bool:
-    return "ipykernel" in sys.modules
 
 
 DOUBT_S = 60.0  # weight of the plan beside the finished trials: a slow compilation says little about later trials

@@ -56,9 +56,12 @@ def main() -> int:
             # Local rank r has device r, except ranks that share device 0. A rank without a team may have no device.
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices_taken else 0)
         with ranks.working_as(team):
-            outcome = (
-                _lead(trial, of_pass, data, line, passed) if world.rank == 0 else _follow(trial, of_pass, data, passed)
-            )
+            if world.rank:
+                outcome = _follow(trial, of_pass, data, passed)
+            else:
+                line.send(event="start", key=trial.key)
+                outcome = run(trial, of_pass, data, line, gate_passed=passed)
+                line.send(event="done", key=trial.key, **outcome)
         if world.rank and team is not None:
             free_memory(trial.device)  # cached memory would be missing to later trials of other ranks on this device
         if outcome["status"] in ("oom", "crashed"):
@@ -77,13 +80,6 @@ def _take_number() -> None:
     """
     of_node, own = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
     os.environ["RANK"] = str(int(os.environ[NODE]) * of_node + own)
-
-
-def _lead(trial: Trial, of_pass: Pass, data: Data, line: Line, gate_passed: bool) -> dict[str, Any]:
-    line.send(event="start", key=trial.key)
-    outcome = run(trial, of_pass, data, line, gate_passed=gate_passed)
-    line.send(event="done", key=trial.key, **outcome)
-    return outcome
 
 
 def _follow(trial: Trial, of_pass: Pass, data: Data, gate_passed: bool) -> dict[str, Any]:

@@ -141,7 +141,12 @@ class _Run:
         self.of_pass, self.planned = about, planned
         # The times of earlier passes predict better than the plan, so the plan's correction starts anew.
         before = self.store.read(self.study, self.host.id)
-        self.gated = gates_passed(before, source=self.host.source)
+        # By key of a trial that passed its gate with this code: the process in which it did.
+        self.gated = {
+            record.key: record.process.id
+            for record in before
+            if record.status == "ok" and record.facts.get("gate") and record.versions.get("source") == self.host.source
+        }
         self.expected_s, self.clock = expected_s(order, about, before, self.scale), Stopwatch()
         self.later_s = sum(
             estimate_s(trials, pass_at(self.profile, self.study, self.scale, number), before, self.scale)
@@ -277,16 +282,13 @@ class _Run:
         self.progress.finished_one()
         if record.status in ("crashed", "timeout"):
             self.failed += 1
-            self._require_gpus()
-
-    def _require_gpus(self) -> None:
-        """Raise LabkitError if the driver lost a GPU: every further trial would fail, each after a start of seconds."""
-        if self.profile.device.kind == "cuda" and (lost := lost_gpus(self.host)):
-            raise LabkitError(
-                f"the driver no longer lists {len(lost)} of {len(self.host.gpus)} GPUs ({lost[0]}). Finished "
-                f"measurements are kept. Make `nvidia-smi` list the GPU again, often by a restart of the machine; the "
-                f"same command then measures the rest."
-            )
+            # Without a GPU that the driver lost, every further trial would fail, each after a start of seconds.
+            if self.profile.device.kind == "cuda" and (lost := lost_gpus(self.host)):
+                raise LabkitError(
+                    f"the driver no longer lists {len(lost)} of {len(self.host.gpus)} GPUs ({lost[0]}). Finished "
+                    f"measurements are kept. Make `nvidia-smi` list the GPU again, often by a restart of the machine; "
+                    f"the same command then measures the rest."
+                )
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
         rest_s = together_s([*pending, *self.later], self.expected_s)
@@ -296,12 +298,3 @@ class _Run:
         last = max(self.planned.passes.values())
         what = f"pass {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
-
-
-def gates_passed(records: Iterable[Record], *, source: str) -> dict[str, str]:
-    """Return the keys of the trials that passed their gate with this code, and the process in which they did."""
-    return {
-        record.key: record.process.id
-        for record in records
-        if record.status == "ok" and record.facts.get("gate") and record.versions.get("source") == source
-    }

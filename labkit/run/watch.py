@@ -53,18 +53,15 @@ class Watch:
         if result is None or result.began_s is None or not windows:
             return None
         try:
-            return self._cut(trial, result, result.began_s, windows)
+            spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
+            # An idle board is not part of the trial, and a trial on the CPU has no board.
+            used = [f"gpu{index}" for index in self._gpus[: trial.devices_of_node]] if trial.device == "cuda" else []
+            telemetry, recording = self._process.cut(Marks.of(result, spans), gpus=used)
+            self._last = (recording, result.began_s)
+            return telemetry
         except Exception as error:  # noqa: BLE001 - a fault of telemetry must not cost the trial
             traceback.print_exc()
             return observed.Telemetry(status="lost", reason=f"telemetry failed: {type(error).__name__}: {error}")
-
-    def _cut(self, trial: Trial, result: Blocks, began_s: float, windows: dict[str, Span]) -> observed.Telemetry:
-        spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
-        # An idle board is not part of the trial, and a trial on the CPU has no board.
-        used = [f"gpu{index}" for index in self._gpus[: trial.devices_of_node]] if trial.device == "cuda" else []
-        telemetry, recording = self._process.cut(Marks.of(result, spans), gpus=used)
-        self._last = (recording, began_s)
-        return telemetry
 
     def keep(self, trial: Trial, *, scale: str, pass_number: int) -> None:
         """Store the series of a recorded trial, and restart telemetry if it has died or fallen silent."""

@@ -26,6 +26,15 @@ class ReadingError(Exception):
 Values = Sequence[float | MissingError | None]  # None: no value this time; MissingError: never a value of the metric
 
 
+def lacking(why: str) -> Callable[[], Values]:
+    """Return a reader that only reports why this machine lacks its metrics."""
+
+    def read() -> Values:
+        raise MissingError(why)
+
+    return read
+
+
 @dataclass
 class Report:
     """Readings, gaps and missing metrics of the channels since the last report was sent."""

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from labkit.sensors import HOST, HOST_SENSORS, RAPL, RAPL_PERIOD_S
-from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
+from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values, lacking
 
 POWERCAP = Path("/sys/class/powercap")
 INFINIBAND = Path("/sys/class/infiniband")
@@ -130,11 +130,8 @@ def _rapl(powercap: Path) -> list[Channel]:
     counters = [_rapl_zone(zone) for zone in zones if re.fullmatch(r"intel-rapl:\d+(:\d+)?", zone.name)]
     if counters:
         return counters
-
-    def read() -> Values:
-        raise MissingError("no RAPL: this kernel or virtual machine shows no energy counter of the processor")
-
-    return [Channel(f"{RAPL}package-0", ("energy_j",), RAPL_PERIOD_S, read)]
+    why = "no RAPL: this kernel or virtual machine shows no energy counter of the processor"
+    return [Channel(f"{RAPL}package-0", ("energy_j",), RAPL_PERIOD_S, lacking(why))]
 
 
 def _rapl_zone(zone: Path) -> Channel:

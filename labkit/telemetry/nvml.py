@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from labkit.sensors import GPM_PERIOD_S, GPM_SENSORS, GPU_SENSORS, POLLED_POWER_PERIOD_S
-from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
+from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values, lacking
 
 # NVML's errors for a feature that this device lacks: a second try is useless.
 _LACKING = (
@@ -132,6 +132,7 @@ class Device:
 def channels(nvml: Any, index: int) -> list[Channel]:
     """Return every channel of a device. Raise NVMLError if there is no such device."""
     device = Device(nvml, index)
+    no_gpm = lacking("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
     call, gpm = device.call, device.answer("nvmlGpmQueryDeviceSupport")
 
     def of(metric: str, read: Callable[[], float], period_s: float | None = None) -> Channel:
@@ -155,7 +156,9 @@ def channels(nvml: Any, index: int) -> list[Channel]:
             lambda: [(rates := call("nvmlDeviceGetUtilizationRates")).gpu / 100, rates.memory / 100],
         ),
         _nvlink_totals(device),
-        _gpm(device) if gpm is not None and gpm.isSupportedDevice else _no_gpm(device),
+        _gpm(device)
+        if gpm is not None and gpm.isSupportedDevice
+        else Channel(device.source, list(GPM_METRICS), GPM_PERIOD_S, no_gpm),
     ]
 
 
@@ -189,15 +192,6 @@ def _nvlink_totals(device: Device) -> Channel:
         return [value * 1024 for value in device.fields(list(NVLINK_TOTALS.values()), ALL_LINKS)]
 
     return Channel(device.source, list(NVLINK_TOTALS), PERIOD_S["nvlink_sent_bytes"], read)
-
-
-def _no_gpm(device: Device) -> Channel:
-    """Return a channel that only reports why the device has no GPM."""
-
-    def read() -> Values:
-        raise MissingError("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
-
-    return Channel(device.source, list(GPM_METRICS), GPM_PERIOD_S, read)
 
 
 def _gpm(device: Device) -> Channel:
