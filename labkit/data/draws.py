@@ -44,12 +44,7 @@ def below(words: NDArray[np.uint64], bound: int, *, shift: int = 0, width: int =
 def from_chunks(
     draw: Callable[[int], tuple[Images, Labels]], *, size: int, start: int, stop: int
 ) -> tuple[Images, Labels]:
-    """Return samples `start` .. `stop` - 1 of a set that `draw` makes in chunks of `size` samples.
-
-    Raise UserError for a range that is negative or reversed.
-    """
-    if not 0 <= start <= stop:
-        raise UserError(f"samples {start} to {stop} were asked for; the range must not be negative or reversed.")
+    """Return samples `start` .. `stop` - 1 of a set that `draw` makes in chunks of `size` samples."""
     first = start // size
     chunks = [draw(chunk) for chunk in range(first, max(first + 1, -(-stop // size)))]
     here = slice(start - first * size, stop - first * size)

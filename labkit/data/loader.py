@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from labkit.data.dataset import Images, Split
 from labkit.data.order import WHOLE, Shard, make_order
-from labkit.errors import UserError
 
 _UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
 
@@ -181,15 +180,6 @@ def _gather(split: Split, chosen: NDArray[np.int64], images: torch.Tensor, label
     # With mode 'raise' NumPy gathers into an extra buffer first; the indices are always in range, so 'clip' is safe.
     np.take(split.images, chosen, axis=0, out=images.numpy(), mode="clip")
     labels.copy_(torch.from_numpy(split.labels[chosen]))
-
-
-def check_sizes(split: Split, *, batch: int, image_px: int | None) -> None:
-    """Raise UserError for a batch under 1, or an `image_px` under the side of the split's images."""
-    side = split.images.shape[-1]
-    if batch < 1:
-        raise UserError(f"a batch of {batch} images was asked for; ask for at least 1.")
-    if image_px is not None and image_px < side:
-        raise UserError(f"image_px is {image_px}; images of {side} pixels are only ever scaled up.")
 
 
 def upload(images: Images, device: torch.device) -> torch.Tensor:

@@ -16,8 +16,9 @@ import torch
 from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Levels, Split
 from labkit.data.device_loader import DeviceLoader
-from labkit.data.loader import ResidentLoader, StreamingLoader, check_sizes
+from labkit.data.loader import ResidentLoader, StreamingLoader
 from labkit.data.order import WHOLE, Shard
+from labkit.errors import UserError
 
 RESIDENT_SHARE = 0.5  # share of the free memory; the model, its activations and the allocator need the rest
 AnyLoader: TypeAlias = ResidentLoader | StreamingLoader | DeviceLoader
@@ -52,7 +53,11 @@ def make_loader(
     loaders as float32. `shard` is this rank among several ranks. Raise UserError for a batch under 1, an `image_px`
     under the side of the images, or an unknown memory format.
     """
-    check_sizes(split, batch=batch, image_px=image_px)
+    side = split.images.shape[-1]
+    if batch < 1:
+        raise UserError(f"a batch of {batch} images was asked for; ask for at least 1.")
+    if image_px is not None and image_px < side:
+        raise UserError(f"image_px is {image_px}; images of {side} pixels are only ever scaled up.")
     where = torch.device(device)
     if free_bytes is None and where.type == "cuda":
         free_bytes, _total = torch.cuda.mem_get_info(where)

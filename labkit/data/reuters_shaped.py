@@ -74,7 +74,7 @@ def _chunk(seed: int, split: SplitName, chunk: int) -> tuple[Images, Labels]:
 def generate(seed: int, split: SplitName, start: int, stop: int) -> tuple[Images, Labels]:
     """Return documents `start` .. `stop` - 1 of a split: bits uint8 (n, 1250) and labels int16 (n,), 0..45.
 
-    Raise UserError for a seed outside 0 .. 2**64 - 1 or a range that is negative or reversed.
+    Raise UserError for a seed outside 0 .. 2**64 - 1.
     """
     check_seed(NAME, seed)
     return from_chunks(lambda chunk: _chunk(seed, split, chunk), size=_CHUNK, start=start, stop=stop)

@@ -94,7 +94,7 @@ def _chunk(seed: int, split: SplitName, chunk: int) -> tuple[Images, Labels]:
 def generate(seed: int, split: SplitName, start: int, stop: int) -> tuple[Images, Labels]:
     """Return images `start` .. `stop` - 1 of a split, uint8 (n, 3, 32, 32), and their labels int16 (n,), 0..999.
 
-    Raise UserError for a seed outside 0 .. 2**64 - 1 or a range that is negative or reversed.
+    Raise UserError for a seed outside 0 .. 2**64 - 1.
     """
     check_seed("synthetic32", seed)
     return from_chunks(lambda chunk: _chunk(seed, split, chunk), size=_CHUNK, start=start, stop=stop)

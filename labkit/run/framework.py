@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Callable
 from typing import Any
 
-from labkit.hardware.frameworks import KNOWN, is_keras
+from labkit.hardware.frameworks import KNOWN, installed, is_keras
 
 
 def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
@@ -54,14 +53,8 @@ def _jax(on_gpu: bool) -> dict[str, Any]:
     if match is None:
         return {}
     major, minor = int(match[1]) // 1000, int(match[1]) % 1000 // 10
-    return {"cuda": f"{major}.{minor}", "cudnn": _installed(f"nvidia-cudnn-cu{major}")}
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    cudnn = f"nvidia-cudnn-cu{major}"
+    return {"cuda": f"{major}.{minor}", "cudnn": installed([cudnn]).get(cudnn)}
 
 
 _OF_BACKEND: dict[str, Callable[[bool], dict[str, Any]]] = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.places import ROOT
+from labkit.hardware.frameworks import path_of_workers
 from labkit.records import observed
 from labkit.records.series import Series, Span
 from labkit.sensors import KINDS, RAPL, RAPL_PERIOD_S
@@ -100,7 +100,6 @@ class TelemetryProcess:
                 pass
 
     def _start(self) -> None:
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         arguments = [word for index in self._gpus for word in ("--gpu", str(index))]
         arguments += ["--one-device"] if self._one_device else []
         with self._lock:
@@ -113,7 +112,7 @@ class TelemetryProcess:
                     stdin=subprocess.PIPE,  # held open: the sampler ends when its stdin closes
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env={**os.environ, "PYTHONPATH": path},
+                    env={**os.environ, "PYTHONPATH": path_of_workers()},
                 )
         except OSError as error:
             self._dead.append((time.monotonic(), f"the telemetry process could not be started: {error}"))

@@ -63,10 +63,10 @@ def test_ten_classes_are_learnable_by_nearest_mean_but_far_from_solved() -> None
     assert 0.3 < (nearest == val_labels).mean() < 0.7
 
 
-def test_invalid_seeds_and_ranges_are_refused() -> None:
-    for seed, start, stop in ((-1, 0, 1), (2**64, 0, 1), (0, -1, 1), (0, 2, 1)):
+def test_invalid_seeds_are_refused() -> None:
+    for seed in (-1, 2**64):
         with pytest.raises(UserError):
-            synthetic.generate(seed, "train", start, stop)
+            synthetic.generate(seed, "train", 0, 1)
     assert len(synthetic.generate(2**64 - 1, "val", 5, 5)[0]) == 0
 
 
