@@ -10,14 +10,14 @@ from labkit.claims.evidence import Side, difference, families, level, ratio
 from labkit.claims.reaching import is_one_sided, judged, least_ratio
 from labkit.claims.schema import Published, Test
 from labkit.claims.verdict import Bounds, Case, Verdict
-from labkit.claims.words import TIE, Kind, device_titles, shown_value, within_sentence
+from labkit.claims.words import MARGIN, TIE, Kind, device_titles, shown_value, within_sentence
 from labkit.registry import find_metric
 from labkit.results.metrics import why_missing
 from labkit.show.quantities import MISSING, quantity
 from labkit.statistics import Interval
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
-TIED = f"the interval comes within {100 * TIE:g} % of the bound, a tie"
+TIED = f"the interval comes within {MARGIN} of the bound, a tie"
 
 
 def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:

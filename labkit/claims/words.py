@@ -19,6 +19,7 @@ from labkit.trial import OF_NETWORKS
 Kind = Literal["level", "ratio", "difference"]
 
 TIE = 0.05  # "hardly": two values that differ by less are equal
+MARGIN = f"{100 * TIE:g} %"
 COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
 
 
@@ -63,7 +64,8 @@ def shown_bound(test: Test) -> str:
     """Return the bound of a test in words."""
     along, among = (field_name(name or "") for name in (test.along, test.among))
     if test.shape == "trend":
-        return _TREND_WORDS[test.trend or "rises"].format(along) + ("" if test.trend == "constant" else _MARGIN)
+        margin = "" if test.trend == "constant" else f" (±{MARGIN})"
+        return _TREND_WORDS[test.trend or "rises"].format(along) + margin
     if test.shape == "order":
         named = [device_titles([v]) if test.along == "profile" else label(test.along or "", v) for v in test.order]
         return f"in this order: {'; '.join(named)}"
@@ -83,7 +85,7 @@ def shown_bound(test: Test) -> str:
 
 def _margin(test: Test, bound: float) -> str:
     """Return the margin of a tie, which a ratio has that must be more or less than 1."""
-    return _MARGIN if test.shape == "ratio" and bound == 1 else ""
+    return f" ±{MARGIN}" if test.shape == "ratio" and bound == 1 else ""
 
 
 def _as_written(bound: float, test: Test) -> str:
@@ -96,7 +98,6 @@ def _as_written(bound: float, test: Test) -> str:
     return "1 day" if text == "1 days" else text
 
 
-_MARGIN = f" (tie: ±{100 * TIE:g} %)"
 _TREND_WORDS = {
     "rises": "rises with {}",
     "falls": "falls with {}",

@@ -24,12 +24,14 @@ _TERMINAL = re.compile(
 )
 # Control characters, and the marks that turn the direction of the text around them.
 _UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# A URL with a host in an attribute of an element that loads the URL. `a` and `area` load nothing, nor does a text.
+# A URL with a host in an attribute of an element that loads the URL. `a` and `area` load nothing, nor does a text: the
+# first expression also finds a tag in a quoted text.
 _REMOTE = re.compile(
-    r"""<(?!a\b|area\b)[a-z]+\b[^>]*?\s(?:src|srcset|href|xlink:href|poster|data)\s*=\s*["']?\s*"""
-    r"""((?:[a-z+.-]+:)?//[^\s"'>]+)""",
+    r"""<(?!a\b|area\b)[a-z]+\b[^>]*?\s(?:src|srcset|href|xlink:href|poster|data)\s*=\s*["']?\s*(?:[a-z+.-]+:)?//""",
     re.I,
 )
+_LOADING = ("src", "href", "xlink:href", "poster", "data")
+_ADDRESS = re.compile(r"(?:[a-z+.-]+:)?//\S+", re.I)
 
 
 def render_notebook(
@@ -153,4 +155,11 @@ def _notice(node: Any) -> dict[str, str] | None:
 
 def external_urls(text: str) -> list[str]:
     """Return the URLs with a host that elements of a page load. The page's security policy blocks these and others."""
-    return list(dict.fromkeys(_REMOTE.findall(text)))
+    if not _REMOTE.search(text):  # parsing takes a second for a large page
+        return []
+    from bs4 import BeautifulSoup  # nbconvert needs it too
+
+    elements = BeautifulSoup(text, "html.parser").find_all(lambda tag: tag.name not in ("a", "area"))
+    values = [str(tag.get(name, "")) for tag in elements for name in _LOADING]
+    values += [part for tag in elements for part in str(tag.get("srcset", "")).split(",")]
+    return list(dict.fromkeys(found[0] for value in values if (found := _ADDRESS.match(value.strip()))))

@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from labkit.claims.verdict import TIE, Bounds
+from labkit.claims.verdict import Bounds
+from labkit.claims.words import TIE
 from labkit.errors import UserError
 from labkit.registry import INDEPENDENT_OF_HOST, METRICS
 from labkit.results import Results, difference, estimate, ratio
