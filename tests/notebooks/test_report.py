@@ -28,6 +28,7 @@ from labkit.report.scraps import Answer
 from labkit.report.status import read_runs
 from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
+from tests.notebooks.test_record_sets import EMPTY
 from tests.unit.made_telemetry import PAPERS
 from tests.unit.test_site import (
     HERE,
@@ -243,6 +244,16 @@ def words_in_sight(page: Path) -> int:
     for unseen in main.select("svg, .lk-shown"):
         unseen.extract()
     return len(said_in(main).split())
+
+
+def test_no_page_shows_an_empty_value(site: Site) -> None:
+    for page in site.pages("h200", "cpu"):
+        main = parsed(page).main
+        assert main is not None
+        for code in main.select("pre, code"):
+            code.extract()
+        text = said_in(main)
+        assert not EMPTY.search(text), f"{page.name}: {EMPTY.search(text)} in {text[:2000]}"
 
 
 def test_pages_are_short(site: Site) -> None:
