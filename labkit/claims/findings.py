@@ -46,6 +46,15 @@ class Findings:
         papers = dict.fromkeys(finding.paper.id for finding in self.findings)
         return [Findings([finding for finding in self.findings if finding.paper.id == paper]) for paper in papers]
 
+    def headline(self) -> str:
+        """Return `4 of 7 testable claims are replicated, 1 is not`."""
+        counts = self.counts()
+        if not (tested := sum(counts[verdict] for verdict in VERDICTS[:3])):
+            return f"None of {len(self.findings)} claims is tested here"
+        failed = counts["not replicated"]
+        verb = "is" if failed == 1 else "are"
+        return f"{counts['replicated']} of {tested} testable claims are replicated, {failed} {verb} not"
+
     def sentence(self) -> str:
         """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
         counts = self.counts()

@@ -122,7 +122,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         device=profile.title,
         devices=_devices(report),
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
-        verdicts=findings.sentence(),
+        verdicts=findings.headline(),
         newer=newer_tests(findings.findings, days),
         papers=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
         studies=list(rows.values()),
