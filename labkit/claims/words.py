@@ -68,7 +68,7 @@ def shown_bound(test: Test) -> str:
         return _TREND_WORDS[test.trend or "rises"].format(along) + margin
     if test.shape == "order":
         named = [device_titles([v]) if test.along == "profile" else label(test.along or "", v) for v in test.order]
-        return f"in this order: {'; '.join(named)}"
+        return f"in this order (±{MARGIN}): {'; '.join(named)}"
     if test.shape == "alike":
         return f"the same order of {along.removeprefix('the ')}s, whatever {among} is"
     if test.shape == "differs":
