@@ -203,7 +203,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
     dated = _dated(finding, committed)
-    late = "test newer than its records" if _order(finding, committed) == AFTER else ""
+    late = "test newer than records" if _order(finding, committed) == AFTER else ""
     scope = "; ".join(filter(None, [_unusual(finding.scope), late])) if tested else ""
     parts = (
         *(paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING),

@@ -173,7 +173,7 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     for changed, order in (("2020-01-01 00:00", "before"), ("2099-01-01 00:00", "after")):
         markup = finding_html(tested, changed)
         assert f"Test last changed: {changed} UTC, {order} the records." in markup
-        assert ("test newer than its records" in markup) == (order == "after")
+        assert ("test newer than records" in markup) == (order == "after")
         newer = newer_tests([tested], {tested.claim.id: changed})
         assert newer == ("1 of these 1 tests is newer than the records." if order == "after" else "")
     shutil.rmtree(tmp_path / ".git")
