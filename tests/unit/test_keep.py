@@ -29,7 +29,7 @@ def test_every_file_of_a_profile_is_packed_and_the_total_is_printed(report: Path
     for entry in made:
         store.append(entry)
     lines = list(pack_records("cpu"))
-    assert lines[0].startswith(f"{STUDY} of host {HOST}, records: 19; 0.0") and "MB before" in lines[0]
+    assert lines[0].startswith(f"Records of {STUDY} on host {HOST}: 19; 0.0") and "MB before" in lines[0]
     assert lines[-1].startswith("Records, hosts and series of cpu") and len(lines) == 2
     assert store.path(HOST, STUDY).name == f"{STUDY}.jsonl.gz" and store.read(STUDY, HOST) == made
     assert "before" not in "".join(pack_records("cpu")), "nothing is left to pack"
@@ -41,8 +41,8 @@ def test_records_of_jupyterlab_are_counted_and_packed(report: Path) -> None:
     for entry in (reported, extra, reported.model_copy(update={"scale": "quick"})):
         store.append(entry)
     first, second, _ = pack_records("cpu")
-    assert f"{STUDY} of host {HOST}, records: 3; " in first
-    assert second.startswith("1 of them measured in JupyterLab") and len(store.read(STUDY, HOST)) == 3
+    assert f"Records of {STUDY} on host {HOST}: 3; " in first
+    assert second.startswith("Records measured in JupyterLab: 1.") and len(store.read(STUDY, HOST)) == 3
 
 
 def test_series_are_the_same_after_packing(report: Path) -> None:
