@@ -125,8 +125,8 @@ def heading(column: str) -> str:
 def label(column: str, value: Any) -> str:
     """Return a value of a column as pages show it.
 
-    >>> label("model", "resnet50"), label("precision", "bf16"), label("batch", 2048), label("image_px", 32)
-    ('ResNet-50', 'BF16', '2,048', '32 px')
+    >>> label("model", "resnet50"), label("batch", 2048), label("image_px", 32), label("learning_rate", 0.1)
+    ('ResNet-50', '2,048', '32 px', '0.1')
     """
     if is_missing(value):
         return MISSING
@@ -139,7 +139,8 @@ def label(column: str, value: Any) -> str:
     if type(value).__name__ in ("bool", "bool_"):
         return "yes" if value else "no"
     if isinstance(value, Real):
-        return f"{value:,.0f}" if float(value).is_integer() else number(float(value))
+        text = f"{value:,.0f}" if float(value).is_integer() else number(float(value))
+        return text.rstrip("0") if "." in text else text
     return str(value)
 
 

@@ -11,7 +11,7 @@ DIGITS = 3
 VAGUE_DIGITS = 2
 VAGUE = 0.10  # relative half width of an interval above which the third digit means nothing
 WIDE = 0.05  # relative half width above which tables show the interval beside the number
-INVERTED_BELOW = 0.45  # smaller ratios are shown as inverses: 0.143 as 1/7.0
+INVERTED_BELOW = 0.45  # smaller ratios are shown as inverses: 0.143 as 1/6.99
 NAN = float("nan")
 
 
@@ -43,8 +43,8 @@ def number(value: float | None, digits: int = DIGITS) -> str:
 
     >>> number(14_733), number(0.0345678), number(float("nan")), number(0.0)
     ('14,700', '0.0346', '–', '0')
-    >>> number(14_733, 2), number(1.2e-7)
-    ('15,000', '1.20e-07')
+    >>> number(14_733, 2), number(6.98e-4), number(1.2e-7)
+    ('15,000', '0.000698', '1.20e-07')
     """
     if value is None or not math.isfinite(value):
         return MISSING
@@ -52,7 +52,7 @@ def number(value: float | None, digits: int = DIGITS) -> str:
         return "0"
     rounded = float(f"{value:.{digits}g}")
     size = abs(rounded)
-    if not 1e-3 <= size < 1e15:
+    if not 1e-6 <= size < 1e15:
         return f"{rounded:.{digits - 1}e}"
     decimals = digits - 1 - math.floor(math.log10(size))
     return f"{rounded:,.{max(decimals, 0)}f}"
@@ -62,7 +62,7 @@ def amount(value: float, metric: str, digits: int = DIGITS) -> str:
     """Return a stored SI value in its display unit. Only `%` and `x` are written: headings and axes name other units.
 
     >>> amount(0.0208, "energy_per_image_j"), amount(0.613, "utilisation"), amount(7.16, "speedup")
-    ('20.8', '61.3 %', '7.2x')
+    ('20.8', '61.3 %', '7.16x')
     """
     unit = metric_of(metric).unit
     if unit == "x":
@@ -82,20 +82,15 @@ def quantity(value: float, metric: str, digits: int = DIGITS) -> str:
 
 
 def factor(value: float, digits: int = DIGITS) -> str:
-    """Return a ratio as text: two decimals below 2, one below 10, none above; below 0.45 as its inverse.
+    """Return a ratio as text, below 0.45 as its inverse.
 
-    >>> factor(7.16), factor(1.9846), factor(29.1), factor(0.1434), factor(0.904)
-    ('7.2x', '1.98x', '29x', '1/7.0', '0.90x')
+    >>> factor(7.16), factor(1.9846), factor(29.1, 2), factor(0.1434), factor(0.904)
+    ('7.16x', '1.98x', '29x', '1/6.97', '0.904x')
     """
-    if not math.isfinite(value):
-        return MISSING
-    if value <= 0:
-        return f"{number(value, digits)}x"
-    if value < INVERTED_BELOW:
-        return f"1/{factor(1 / value, digits).removesuffix('x')}"
-    if value < 1.995 and digits > VAGUE_DIGITS:
-        return f"{value:.2f}x"
-    return f"{value:.1f}x" if value < 9.95 else f"{number(value, VAGUE_DIGITS if value < 100 else digits)}x"
+    if 0 < value < INVERTED_BELOW:
+        return f"1/{number(1 / value, digits)}"
+    text = number(value, digits)
+    return text if text == MISSING else f"{text}x"
 
 
 def points(value: float, digits: int = VAGUE_DIGITS) -> str:

@@ -228,7 +228,7 @@ def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
     speedup = pd.DataFrame({"batch": [16], "value": [7.21]})
     published = pd.DataFrame({"batch": [16], "value": [100.0], "label": ["published"]})
     figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", ratio=speedup, ticks=published)
-    assert {"not run: needs 80 GiB", "7.2x", "published", "batch 8,192"} <= set(texts(figure.svg()))
+    assert {"not run: needs 80 GiB", "7.21x", "published", "batch 8,192"} <= set(texts(figure.svg()))
 
 
 def test_zero_has_no_logarithm() -> None:

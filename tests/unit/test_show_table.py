@@ -89,7 +89,7 @@ def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
     speedup = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
     shown = table(data, "batch", {"images/s": "images_per_s", "speed-up": speedup}, across="mode")
     assert list(shown.frame) == ["batch", "baseline, images/s", "compiled, images/s", "speed-up"]
-    assert shown.frame.iloc[0].tolist() == ["64", "1,000", "7,200", "7.2x"]
+    assert shown.frame.iloc[0].tolist() == ["64", "1,000", "7,200", "7.20x"]
 
 
 def test_a_difference_is_in_points_with_its_sign() -> None:
