@@ -8,7 +8,7 @@ findings   claims with their verdicts as HTML and as a table
 """
 
 from labkit.claims.evidence import Evidence
-from labkit.claims.findings import MARKS, Findings, finding_html, newer_tests, summary
+from labkit.claims.findings import MARKS, Findings, finding_html, newer_tests
 from labkit.claims.judge import judge, judge_all
 from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding, Group, Judged, Verdict
 
@@ -27,5 +27,4 @@ __all__ = [
     "judge",
     "judge_all",
     "newer_tests",
-    "summary",
 ]

@@ -13,27 +13,36 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
+from labkit.claims.schema import Mark
 from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding, Group, Judged, Verdict
 from labkit.claims.words import listing, metric_label, shown_bound, shown_value
-from labkit.show.quantities import MISSING
+from labkit.show.quantities import MISSING, NAN, digits_of
 from labkit.show.table import table_html
+from labkit.statistics import Interval
 
 MARKS: dict[Group, str] = {
     **{"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not counted": "○", "not testable here": "–"}
 }
 USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
+FIRST: tuple[Group, ...] = ("not replicated", "inconclusive", "replicated")  # on the pages of papers and studies
+NOT_COUNTED: dict[Mark, str] = {
+    "by definition": "Not counted: the test cannot fail.",
+    "derived": "Not counted: the paper only implies it.",
+    "other hardware or data": "Not counted: hardware or data differ.",
+}
 BAR_PX = (110, 16)
 COLUMNS = [
     *("paper", "claim", "verdict", "mark", "why", "scope", "reason", "case", "metric", "kind", "effect", "low", "high"),
     *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
 _DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
+_DIFFERS: dict[Verdict, str] = {"replicated": "it changes", "not replicated": "it does not change"}  # without effect
 Place = Callable[[float], float]  # a value -> pixels from the left
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Judged claims; a notebook displays them as a table, the tested claims first."""
+    """Judged claims; a notebook displays them as a table, those that are not replicated first."""
 
     findings: Sequence[Finding]
 
@@ -76,29 +85,30 @@ class Findings:
         if not self.findings:
             text = "No published claim is about this study."
             return {"text/plain": text, "text/html": f'<div class="lk-text"><p>{text}</p></div>'}
-        tested_first = sorted(self.findings, key=lambda finding: finding.verdict == "not testable here")
-        lines = [f"{MARKS[finding.verdict]} {finding.claim.id}: {finding.label}" for finding in tested_first]
+        lines = [f"{MARKS[finding.verdict]} {finding.claim.id}: {finding.label}" for finding in self._sorted()]
+        return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": self.html()}
+
+    def _sorted(self) -> list[Finding]:
+        order = [*FIRST, *(group for group in GROUPS if group not in FIRST)]
+        return sorted(self.findings, key=lambda finding: order.index(finding.group))
+
+    def html(self, *, home: str = "", places: bool = False) -> str:
+        """Return a table of the claims, with links to their tests on the claims page in the folder `home`.
+
+        Claims that are not replicated come first; those that are not testable here are folded. Below a statement
+        stands the paper's name, or with `places` the claim's place in the paper.
+        """
         untested = self.counts()["not testable here"]
-        place = len(tested_first) - untested
-        page = _summary_table(tested_first[:place]) if place else ""
-        if untested:
-            claims = "claim" if untested == 1 else "claims"
-            summary = f"<summary>Not testable here: {untested} {claims}, with the reason</summary>"
-            page += f"<details>{summary}{_summary_table(tested_first[place:])}</details>"
-        return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": page}
-
-
-def _summary_table(findings: Sequence[Finding]) -> str:
-    return table_html(summary(findings), name="What the papers said", kind="lk-verdicts")
-
-
-def summary(findings: Sequence[Finding], *, home: str = "", places: bool = False) -> pd.DataFrame:
-    """Return a row of HTML per claim, with a link to its tests on the claims page in the folder `home`.
-
-    Below the statement stands the paper's name, or with `places` the claim's place in the paper.
-    """
-    rows = [_summary(finding, home, finding.claim.where if places else finding.paper.name) for finding in findings]
-    return pd.DataFrame(rows, dtype=object)
+        rows = [_summary(one, home, one.claim.where if places else one.paper.name) for one in self._sorted()]
+        tables = [
+            table_html(pd.DataFrame(part, dtype=object), name="Claims", kind="lk-verdicts") if part else ""
+            for part in (rows[: len(rows) - untested], rows[len(rows) - untested :])
+        ]
+        if not untested:
+            return tables[0]
+        claims = "claim" if untested == 1 else "claims"
+        summary = f"<summary>Not testable here: {untested} {claims}, with the reason</summary>"
+        return f"{tables[0]}<details>{summary}{tables[1]}</details>"
 
 
 def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
@@ -108,7 +118,7 @@ def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
     return {
         "Claim": claim.format(home, finding.claim.id, finding.claim.statement, small),
         "Test": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
-        "Here": _here(finding, judged) or finding.reason,
+        "Here": _here(finding, judged) or finding.reason or _DIFFERS.get(finding.verdict, ""),
         "Verdict": _marked(finding),
     }
 
@@ -143,11 +153,18 @@ def _here(finding: Finding, judged: Judged) -> str:
 
 
 def _span(cases: Sequence[Case]) -> str:
-    """Return the smallest and the largest effect of cases: `1.6x to 4.0x`; `at least 6.5x` of a lower bound."""
-    effects = sorted(((case.effect.point, case) for case in cases if case.effect), key=lambda pair: pair[0])
-    ends = [shown_value(point, case.metric, case.kind) for point, case in (*effects[:1], *effects[-1:])]
+    """Return the smallest and the largest effect of cases: `1.6x to 4.0x`; `at least 6.45x` of a lower bound."""
+    effects = sorted(((case.effect, case) for case in cases if case.effect), key=lambda pair: pair[0].point)
+    ends = [
+        shown_value(effect.point, case.metric, case.kind, _digits(effect))
+        for effect, case in (*effects[:1], *effects[-1:])
+    ]
     least = "at least " if any(case.is_least for case in cases) else ""
     return least + " to ".join(dict.fromkeys(ends))
+
+
+def _digits(effect: Interval) -> int:
+    return digits_of(effect.point, *(NAN if end is None else end for end in (effect.low, effect.high)))
 
 
 def _rows(finding: Finding) -> list[dict[str, object]]:
@@ -188,10 +205,10 @@ def badge(verdict: Verdict) -> Markup:
     return text.format(verdict.replace(" ", "-"), MARKS[verdict], verdict)
 
 
-def _marked(finding: Finding) -> Markup:
-    """Return the verdict, with its mark if it does not count, and why it is so."""
+def _marked(finding: Finding, more: str = "") -> Markup:
+    """Return the verdict, why it is so, why it does not count if it does not, and `more`, in sentences."""
     mark = finding.mark if finding.verdict != "not testable here" else None
-    extra = ". ".join(filter(None, [f"{mark}, not counted" if mark else "", finding.why]))
+    extra = " ".join(filter(None, [_sentence(finding.why), NOT_COUNTED[mark] if mark else "", more]))
     return Markup("{} <small>{}</small>").format(badge(finding.verdict), extra) if extra else badge(finding.verdict)
 
 
@@ -203,18 +220,18 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
     dated = _dated(finding, committed)
-    late = "test newer than records" if _order(finding, committed) == AFTER else ""
-    scope = "; ".join(filter(None, [_unusual(finding.scope), late])) if tested else ""
+    late = "Its test is newer." if _order(finding, committed) == AFTER else ""
+    scope = " ".join(filter(None, [_judged(_unusual(finding.scope)), late])) if tested else ""
     parts = (
         *(paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING),
-        Markup("{} <small>{}</small>").format(_marked(finding), scope) if scope else _marked(finding),
+        _marked(finding, scope),
     )
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
     notes = [
         f"{paper.name}, {claim.where}. {dated}",
-        tested and finding.scope and _sentence(f"Judged {finding.scope}"),
-        finding.reason and _sentence(finding.reason),
+        tested and _judged(finding.scope),
+        _sentence(finding.reason),
         claim.note,
     ]
     paragraphs = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
@@ -229,6 +246,10 @@ def _unusual(scope: str) -> str:
     """Return a scope without what holds for most claims, which the page says once."""
     parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", scope)
     return ", ".join(part for part in parts if part not in USUAL)
+
+
+def _judged(scope: str) -> str:
+    return scope and f"It is judged {scope}."
 
 
 def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
@@ -261,13 +282,16 @@ def _order(finding: Finding, committed: str) -> str:
 def _dated(finding: Finding, committed: str) -> str:
     """Return a sentence on when the test last changed and when its records were made."""
     starts, order = _starts(finding), _order(finding, committed)
-    changed = f"Test last changed: {f'{committed} UTC' if committed else 'not known here'}"
-    made = f"{' to '.join(dict.fromkeys(starts))} UTC" if starts else "none"
-    return f"{changed}{f', {order}' if order else ''}. Records: {made}."
+    changed = f"The test last changed at {committed} UTC" if committed else "It is not known here when the test changed"
+    made = f"The records are of {' to '.join(dict.fromkeys(starts))} UTC." if starts else "There are no records."
+    return f"{changed}{f', {order}' if order else ''}. {made}"
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    """Return a text as a sentence; a name such as cuDNN keeps its small letter."""
+    first, *rest = text.split(" ", 1)
+    text = " ".join([first[:1].upper() + first[1:] if first.islower() else first, *rest])
+    return f"{text}." if text and not text.endswith(".") else text
 
 
 def _test_html(judged: Judged) -> Markup:

@@ -45,11 +45,12 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
     # Holm's first step: the clearest of the contradicting cases must be one among all cases too.
+    verb = "contradicts" if len(against) == 1 else "contradict"
+    contrary = f"{len(against)} of {len(cases)} cases {verb} it"
     if against and min(case.chance for case in against) > ALPHA / len(cases):
-        return "inconclusive", f"{len(against)} of {len(cases)} cases contradict it, as chance could among so many"
+        return "inconclusive", f"{contrary}, as chance could among so many"
     if against:
-        verb = "contradicts" if len(against) == 1 else "contradict"
-        return "not replicated", f"{len(against)} of {len(cases)} cases {verb} it" if len(cases) > 1 else ""
+        return "not replicated", contrary if len(cases) > 1 else ""
     # A magnitude of other hardware must not block a direction.
     for judged in [judged for judged in tests if judged.test.has_direction] or tests:
         testable = [case for case in judged.cases if case.verdict != "not testable here"]
@@ -60,16 +61,12 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
         reasons = list(dict.fromkeys(case.reason for case in unclear))
         if len(cases) == 1:
             return "inconclusive", reasons[0]
-        supporting = len(cases) - len(unclear)
-        return (
-            "inconclusive",
-            f"{len(unclear)} of {len(cases)} cases {'is' if len(unclear) == 1 else 'are'} open ({listing(reasons)}), "
-            f"{supporting} {'supports' if supporting == 1 else 'support'} it",
-        )
+        verb = "is" if len(unclear) == 1 else "are"
+        return "inconclusive", f"{len(unclear)} of {len(cases)} cases {verb} open, because {listing(reasons)}"
     return "replicated", ""
 
 
-ONE_HOST = "on this host only"  # an eager loop's speed differs between equal machines
+ONE_HOST = "on one machine"  # an eager loop's speed differs between equal machines
 ALPHA = 0.025  # of each side of a 95 % interval
 
 
@@ -167,7 +164,7 @@ def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
     printed = {name for of_test in magnitudes for published in of_test for name in published.hardware}
     profiles = {side.results.profile.name for cases in decided for case in cases for side in case.sides}
     if printed and not printed & profiles:
-        parts.append("by direction only (its magnitudes are judged on the paper's hardware)")
+        parts.append("by direction only")
     done = sum(map(bool, decided))
     if 0 < done < len(tests):
         parts.append(f"by {done} of its {len(tests)} tests")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.claims import Findings, summary
+from labkit.claims import Findings
 from labkit.claims.papers import PrintedTable, PublishedTable
 from labkit.hardware.profile import load_profile
 from labkit.registry import METRICS, STUDIES
@@ -23,7 +23,6 @@ def write_papers(folder: Path, findings: Findings, *, title: str, links: Sequenc
     (folder / FOLDER).mkdir(exist_ok=True)
     for own in findings.by_paper():
         paper = own.findings[0].paper
-        claims = table_html(summary(own.findings, home="../", places=True), name="Claims", kind="lk-verdicts")
         write_template(
             folder / FOLDER / f"{paper.id}.html",
             "paper.html.j2",
@@ -31,7 +30,7 @@ def write_papers(folder: Path, findings: Findings, *, title: str, links: Sequenc
             paper=paper,
             devices=", ".join(dict.fromkeys(device.printed for device in paper.devices)),
             sentence=own.sentence(),
-            claims=claims,
+            claims=own.html(home="../", places=True),
             exhibits=[(exhibit, _pages(folder, exhibit.studies)) for exhibit in paper.exhibits],
             tables=[*map(_printed, paper.printed), *map(_published, paper.tables)],
             links=[(f"../{address}", text) for address, text in links],

@@ -154,8 +154,8 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
             for side in case.sides
             for record in side.results.by_trial.get(side.trial, [])
         }
-        made_at = f"{' to '.join(dict.fromkeys([min(times), max(times)]))} UTC" if times else "none"
-        assert f"Records: {made_at}." in details
+        made_at = f"{' to '.join(dict.fromkeys([min(times), max(times)]))} UTC" if times else ""
+        assert (f"The records are of {made_at}." if times else "There are no records.") in details
     if shutil.which("git") is None:
         pytest.skip("needs git to know when a line was committed")
     git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
@@ -172,8 +172,8 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     tested = next(finding for finding in made[1] if finding.group == "replicated")
     for changed, order in (("2020-01-01 00:00", "before"), ("2099-01-01 00:00", "after")):
         markup = finding_html(tested, changed)
-        assert f"Test last changed: {changed} UTC, {order} the records." in markup
-        assert ("test newer than records" in markup) == (order == "after")
+        assert f"The test last changed at {changed} UTC, {order} the records." in markup
+        assert ("Its test is newer." in markup) == (order == "after")
         newer = newer_tests([tested], {tested.claim.id: changed})
         assert newer == ("1 of these 1 tests is newer than the records." if order == "after" else "")
     shutil.rmtree(tmp_path / ".git")

@@ -29,7 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_has_every_claim_exhibit_and_printed_table_of_its_paper(folder: Path, paper: Paper) -> None:
     page = BeautifulSoup((folder / f"{paper.id}.html").read_text(encoding="utf-8"), "html.parser")
     links = [str(link["href"]) for link in page.select(".lk-verdicts th a")]
-    assert links == [f"../claims.html#claim-{claim.id}" for claim in paper.claims]
+    assert sorted(links) == sorted(f"../claims.html#claim-{claim.id}" for claim in paper.claims)
+    groups = [verdict.get_text() for verdict in page.select("main > .lk-scroll .lk-verdict")]
+    assert groups == sorted(groups, key=lambda text: ["✗", "~", "✓"].index(text[0])), "what fails comes first"
     rows = page.select('[aria-label="Tables and figures"] tbody tr')
     assert len(rows) == len(paper.exhibits) > 2
     for row, exhibit in zip(rows, paper.exhibits, strict=True):
@@ -37,7 +39,7 @@ def test_a_page_has_every_claim_exhibit_and_printed_table_of_its_paper(folder: P
         assert said_in(row.th) == f"{exhibit.title} {exhibit.where}"
         assert all(STUDIES[study].title in here for study in exhibit.studies) and exhibit.missing in here
         assert {str(link["href"]) for link in row.select("a")} <= {"../01_training.html"}, "only pages that exist"
-    tables = page.select("details .lk-table")
+    tables = page.select(".lk-fold .lk-table")
     assert len(tables) == len(paper.printed) + len(paper.tables)
     texts = said_in(page.main)
     for printed in paper.printed:
