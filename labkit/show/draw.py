@@ -212,7 +212,7 @@ BELOW: list[tuple[float, float, str, str]] = [(0, -6, "center", "top"), (3, -6, 
 
 
 def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any, Any]] = ()) -> None:
-    """Write each note where it overlaps no other note and covers as little as possible of `obstacles` (polylines)."""
+    """Write each note where it overlaps no other text and covers as little as possible of `obstacles` (polylines)."""
     figure = axes.figure
     texts = [
         axes.annotate(
@@ -239,7 +239,8 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
             inside = (covered > (box.x0, box.y0)) & (covered < (box.x1, box.y1))
             crossed = int(inside.all(axis=1).sum())
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
-            score = 1000.0 * overlaps + 100.0 * outside + crossed
+            beyond = max(0.0, box.y1 - axes.bbox.y1, axes.bbox.y0 - box.y0)  # the texts of the axes stand there
+            score = 1000.0 * overlaps + 100.0 * outside + 20.0 * beyond + crossed
             if score < best[0]:
                 best = (score, place, box)
         if not note.needed and best[0] >= 1000:
