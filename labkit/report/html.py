@@ -7,12 +7,14 @@ page is also searched for elements that load a remote URL, so that such a mistak
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.places import replacing
 from labkit.show import theme_css
+from labkit.show.table import EMPTY
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 
@@ -61,6 +63,7 @@ def render_notebook(
         node = nbformat.read(notebook, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError) as error:
         raise LabkitError(f"{notebook} can't be read as a notebook: {error}. Run the study again.") from error
+    _leave_out_explanations(node)
     exporter = HTMLExporter(
         template_name=TEMPLATE.name,
         extra_template_basedirs=[str(TEMPLATE.parent)],
@@ -124,6 +127,16 @@ def _take_title(notebook: Any) -> str:
             cell.source = rest
             return str(line.removeprefix("# "))
     return ""
+
+
+def _leave_out_explanations(node: Any) -> None:
+    """Leave only the heading of a text whose figure or table, in the next cell with the tag `more`, has no value."""
+    for text, cell in pairwise(node.cells):
+        shown = [output.data.get("text/html", "") for output in cell.get("outputs", []) if "data" in output]
+        is_empty = bool(shown) and all(re.search(rf'class="[^"]*\b{EMPTY}\b', part) for part in shown)
+        if is_empty and text.cell_type == "markdown" and "more" in cell.metadata.get("tags", []):
+            heading = text.source.partition("\n")[0]
+            text.source = heading if heading.startswith("#") else ""
 
 
 def focusable(markup: str) -> str:

@@ -22,7 +22,7 @@ import pandas as pd
 from labkit.errors import UserError
 from labkit.results import is_report
 from labkit.show.frames import configuration, numbers
-from labkit.show.table import table_html
+from labkit.show.table import EMPTY, table_html
 
 # Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Every text colour except `faint`
 # has a contrast of 4.5 or more. c1 to c5 differ in lightness too. Green, red and amber are reserved for verdicts.
@@ -179,9 +179,11 @@ class Figure:
 
     def _html(self) -> str:
         title = f'<p class="lk-title"><strong>{html.escape(self.title)}</strong></p>' if self.title else ""
-        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption else ""
+        is_empty = "value" in self.data and self.data["value"].isna().all()
+        classes = f"lk-figure {EMPTY}" if is_empty else "lk-figure"
+        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption and not is_empty else ""
         return (
-            f'<figure class="lk-figure" id="figure-{html.escape(self.name)}" style="margin:0">{title}'
+            f'<figure class="{classes}" id="figure-{html.escape(self.name)}" style="margin:0">{title}'
             f"{self.svg()}{caption}{self._missing()}{self._numbers()}</figure>"
         )
 

@@ -33,6 +33,7 @@ from labkit.show.quantities import (
 )
 
 NOT_RUN = "not run"
+EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
 Intervals = Literal["wide", "all"]
@@ -280,9 +281,11 @@ def table_html(
             cells = "".join(map(_cell, row[heads:], absent))
         body.append(f"<tr{' class=lk-best style=font-weight:600' if place == best_row else ''}>{names}{cells}</tr>")
     if not body:
-        body = [f'<tr><td colspan="{max(len(frame.columns), 1)}">{NOT_MEASURED}</td></tr>']
+        body = [f'<tr><td colspan="{max(len(frame.columns), 1)}">{NOT_MEASURED}: no record has a value</td></tr>']
     title = f"<caption>{_inline(caption)}</caption>" if caption else ""
-    classes = f"lk-table {kind}".strip()
+    cells_at = [(place, column) for place in range(len(frame)) for column in frame.columns[heads:]]
+    is_empty = frame.empty or (bool(reasons) and all(cell in reasons for cell in cells_at))
+    classes = " ".join(filter(None, ["lk-table", kind, EMPTY if is_empty else ""]))
     return (
         f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or name or "table")}">'
         f'<table class="{classes}">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'

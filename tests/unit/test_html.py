@@ -77,6 +77,18 @@ def test_a_page_shows_tagged_cells_and_folds_all_other_cells(render):
     assert not page.select_one("main > .lk-code"), "the code of a part is in the notebook"
 
 
+@pytest.mark.parametrize("rates", [EVIL_RATES, EVIL_RATES.assign(value=float("nan")), EVIL_RATES.iloc[:0]])
+def test_an_explanation_of_what_was_not_measured_is_left_out(render, rates):
+    made = (plots.lines(rates, x="batch", y="images_per_s", caption="A dot."), table(rates, "batch", "images_per_s"))
+    for one in made:
+        page = BeautifulSoup(
+            render(new_markdown_cell("## Rates\n\nWhy."), code("1", shown(one), tags=["more"])), "html.parser"
+        )
+        text = page.main.get_text()
+        assert "Rates" in text and ("Why." in text) == bool(rates["value"].notna().any())
+    assert ("A dot." in made[0]._html()) == ("Why." in text)
+
+
 def test_a_page_with_figure_and_table_loads_nothing_and_is_small(render):
     figure = plots.lines(EVIL_RATES, x="batch", y="images_per_s", title=f"title {EVIL}", caption=f"caption {EVIL}")
     page = render(
