@@ -21,7 +21,6 @@ from labkit.show.quantities import (
     INVERTED_BELOW,
     MISSING,
     NAN,
-    VAGUE_DIGITS,
     WIDE,
     amount,
     digits_of,
@@ -227,9 +226,9 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
 
 
 def _end(end: float, value: float, form: str, digits: int) -> str:
-    """Return an end of a range as text. A ratio's end is inverted only beside an inverted ratio: 1.0x [0.37, 2.8]."""
-    if form == "ratio" and end < INVERTED_BELOW <= value:
-        return number(end, VAGUE_DIGITS)
+    """Return an end of a range as text. A ratio's ends are inverted beside an inverted ratio: 1/2.4 [1/2.8, 1/2.1]."""
+    if form == "ratio":
+        return f"1/{number(1 / end, digits)}" if 0 < value < INVERTED_BELOW and end else number(end, digits)
     return _amount(end, form, digits).removesuffix(" %").removesuffix("x")
 
 
