@@ -175,13 +175,15 @@ def stack(
     part: str,
     value: str,
     hatched: Sequence[str] = (),
+    total: pd.DataFrame | None = None,
     title: str = "",
     caption: str = "",
     name: str = "",
 ) -> Figure:
     """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
 
-    `value` is a metric. Parts in `hatched`, such as "waiting", are hatched. The total says whether parts are missing.
+    `value` is a metric. Parts in `hatched`, such as "waiting", are hatched. `total` are estimates of whole bars, of
+    which complete parts are shares: means of parts need not add up to it. The total says whether parts are missing.
 
     >>> frame = pd.DataFrame({"model": "vgg16", "part": ["convolution", "waiting"], "value": [0.004, 0.002]})
     >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
@@ -199,15 +201,18 @@ def stack(
         for place, key in enumerate(rows.keys):
             pile = rows.at(key)
             points, left = pile.dropna(subset=["value"]), 0.0
+            summed, is_whole = points["value"].sum(), len(points) == len(pile)
+            whole = summed if total is None or not is_whole else rows.at(key, total)["value"].sum() or summed
+            scale = metric_of(value).scale * (whole / summed if summed else 1.0)
             for row in points.to_dict("records"):
-                width = row["value"] * metric_of(value).scale
+                width = row["value"] * scale
                 axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
                 left += width
             if points.empty:
                 _reason(axes, place, why_nothing(pile))
                 continue
-            total = amount(points["value"].sum(), value) + (" without missing parts" if len(points) < len(pile) else "")
-            axes.annotate(total, (left, place), (5, 0), textcoords="offset points", va="center")
+            text = amount(whole, value) + ("" if is_whole else " without missing parts")
+            axes.annotate(text, (left, place), (5, 0), textcoords="offset points", va="center")
         axes.margins(x=0.12)
         value_axis(axes, "x", log=False)
         axes.set_xlabel(axis_title(value))
