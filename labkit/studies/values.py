@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.show.quantities import VAGUE_DIGITS, digits_of, number
+from labkit.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number
 
 NOT_MEASURED = "not measured"
 
@@ -25,11 +25,13 @@ def value_of(estimates: pd.DataFrame, **where: Any) -> float:
 
 
 def text_of(value: float, unit: str = "", digits: int = 3) -> str:
-    """Return a value with its unit, or "not measured" for NaN.
+    """Return a value with its unit, or "not measured" for NaN. Small `times` are inverted, as in tables.
 
-    >>> text_of(1234.5, "images/s"), text_of(float("nan"), "images/s")
-    ('1,230 images/s', 'not measured')
+    >>> text_of(1234.5, "images/s"), text_of(0.125, "times"), text_of(float("nan"), "images/s")
+    ('1,230 images/s', '1/8.00', 'not measured')
     """
+    if unit == "times" and 0 < value < INVERTED_BELOW:
+        return f"1/{number(1 / value, digits)}"
     return NOT_MEASURED if pd.isna(value) else f"{number(value, digits)} {unit}".strip()
 
 
@@ -70,7 +72,7 @@ def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **w
         value = scale * value_of(estimates, **where)
         text = text_of(value, unit, 2) + ("" if pd.isna(value) else " (one run)")
     else:
-        text = f"{number(ends[0], 2)} to {number(ends[1], 2)} {unit}".strip()
+        text = f"{text_of(ends[0], unit, 2).removesuffix(unit).strip()} to {text_of(ends[1], unit, 2)}"
     return text.replace("-", "−")
 
 
