@@ -99,7 +99,8 @@ class Findings:
         stands the paper's name, or with `places` the claim's place in the paper.
         """
         untested = self.counts()["not testable here"]
-        rows = [_summary(one, home, one.claim.where if places else one.paper.name) for one in self._sorted()]
+        shown = self._sorted()
+        rows = [_summary(finding, home, finding.claim.where if places else finding.paper.name) for finding in shown]
         tables = [
             table_html(pd.DataFrame(part, dtype=object), name="Claims", kind="lk-verdicts") if part else ""
             for part in (rows[: len(rows) - untested], rows[len(rows) - untested :])
