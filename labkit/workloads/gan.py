@@ -18,8 +18,7 @@ import torch
 
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
-from labkit.data.device_loader import HostFed, StaticBatch
-from labkit.data.loader import StreamingLoader
+from labkit.data.device_loader import DeviceLoader
 from labkit.data.order import WHOLE
 from labkit.data.readers.fed import FedLoader
 from labkit.engines import precision
@@ -95,12 +94,9 @@ class GanWorkload(Prepared):
         assert not isinstance(loader, FedLoader), "readers of files do not feed this workload"
         if trial.engine == "eager":
             return HostedIteration(self.training, loader, draws)
-        if isinstance(loader, StreamingLoader):  # fills five static batches before each iteration
-            shape: dict[str, Any] = {"image_px": trial.image_px, "memory_format": trial.memory_format}
-            places: list[StaticBatch] = [HostFed(loader, dtype=torch.float32, **shape) for _ in range(CRITIC_STEPS)]
-            return CapturedIteration(self.training, places, draws)
-        assert isinstance(loader, StaticBatch), "a captured iteration runs on a GPU"
-        return CapturedIteration(self.training, [loader] * CRITIC_STEPS, draws)
+        if not isinstance(loader, DeviceLoader):
+            raise Unsupported("a captured iteration needs its images on the device, and they do not fit there")
+        return CapturedIteration(self.training, loader, draws)
 
     def leave_out_gate(self) -> None:
         """Drop the reference iterations."""

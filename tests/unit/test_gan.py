@@ -334,7 +334,7 @@ def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> Ca
     training = training_of(constraint, captured=False, restarts=True)
     about: dict[str, Any] = {"dtype": torch.float32, "one_kernel": False, "mean": MIDDLE, "std": MIDDLE}
     loader = loading(DeviceLoader, digits.train, batch=trial.batch, **about)
-    run = CapturedIteration(training, [loader] * CRITIC_STEPS, Draws(trial))
+    run = CapturedIteration(training, loader, Draws(trial))
     run._graph = SimpleNamespace(replay=run._body)
     return run
 
@@ -371,7 +371,7 @@ def no_new_noise(run: CapturedIteration) -> None:
 
 
 def other_images(run: CapturedIteration) -> None:
-    run._batches[0].next_batch()
+    run._loader.next_batch()
 
 
 def half_the_generators_rate(run: CapturedIteration) -> None:

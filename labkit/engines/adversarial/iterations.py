@@ -7,11 +7,11 @@ the gate can compare the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
-from labkit.data.device_loader import PART, StaticBatch
+from labkit.data.device_loader import PART, DeviceLoader
 from labkit.data.loaders import AnyLoader
 from labkit.engines.adversarial.training import Adversarial
 from labkit.engines.captured import record
@@ -92,34 +92,31 @@ class HostedIteration:
 
 
 class CapturedIteration:
-    """An iteration in one launch, after `capture()`.
+    """An iteration in one launch, after `capture()`. The device makes the critic's batches one after the other."""
 
-    `batches` are the five places of the critic's images: one and the same if the device makes them one after the other.
-    """
-
-    def __init__(self, training: Adversarial, batches: Sequence[StaticBatch], draws: Draws) -> None:
-        self._training, self._batches, self.draws, self.kind = training, batches, draws, batches[0].kind
+    def __init__(self, training: Adversarial, loader: DeviceLoader, draws: Draws) -> None:
+        self._training, self._loader, self.draws, self.kind = training, loader, draws, loader.kind
         self.memory_bytes = 0
-        self.estimates = torch.zeros(CRITIC_STEPS, device=batches[0].images.device)  # of the last iteration
-        self._sum, self._iterations = torch.zeros((), device=batches[0].images.device), 0
+        self.estimates = torch.zeros(CRITIC_STEPS, device=loader.images.device)  # of the last iteration
+        self._sum, self._iterations = torch.zeros((), device=loader.images.device), 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
     def images(self) -> torch.Tensor:
         """Images of the critic's last step; the next step may overwrite them."""
-        return self._batches[-1].images
+        return self._loader.images
 
     def eagerly(self, training: Adversarial) -> torch.Tensor:
         """Run an iteration of another training on this one's next batches and noise, and return its estimates."""
-        return iterate(training, self.draws, lambda number: self._batches[number].next_batch()[0])
+        return iterate(training, self.draws, lambda _: self._loader.next_batch()[0])
 
     def _feed(self) -> None:
-        for batch in self._batches:
-            batch.feed()
+        for _ in range(CRITIC_STEPS):
+            self._loader.feed()
 
-    def _load(self, number: int) -> torch.Tensor:
-        self._batches[number].load()
-        return self._batches[number].images
+    def _load(self, _number: int) -> torch.Tensor:
+        self._loader.load()
+        return self._loader.images
 
     def _body(self) -> None:
         self.estimates.copy_(iterate(self._training, self.draws, self._load))
@@ -127,7 +124,7 @@ class CapturedIteration:
 
     def capture(self) -> None:
         """Record the iteration. Its warm-up changes weights: restart the training and rewind afterwards."""
-        drawing = dict.fromkeys([self.draws.generator, *(one for batch in self._batches for one in batch.generators())])
+        drawing = [self.draws.generator, *self._loader.generators()]
         parts, forget = (self._feed, self._body), self._training.forget_gradients
         self._graph, self.memory_bytes = record(*parts, before=forget, generators=drawing)
 
@@ -140,7 +137,7 @@ class CapturedIteration:
 
     def rewind(self) -> None:
         """Restart loader and noise generator from their seeds, and discard the critic's estimates."""
-        self._batches[0].rewind()  # one loader feeds all batches
+        self._loader.rewind()
         self.draws.rewind()
         self.take_estimates()
 
