@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from labkit.errors import unknown
 from labkit.hardware.profile import profile_names
 from labkit.registry import COMPARISON, LABELS, METRICS, STUDIES
-from labkit.trial import DEVICES, ENGINES, NETWORKS, PRECISIONS, Trial
+from labkit.trial import WORDS, Trial
 
 Value = bool | int | float | str
 # Why the verdict on a claim does not count: its test cannot fail, the claim is ours, or the records cannot decide it.
@@ -27,12 +27,6 @@ ACROSS = ("profile", "generation")
 # Words for values: the largest or smallest size among the selected trials; every other value; the profile or engine
 # with the most images/s (if several fields have this word, the one fastest trial); any size above 1.
 LARGEST, SMALLEST, OTHERS, FASTEST, SEVERAL = "largest", "smallest", "others", "fastest", "several"
-CHOICES: dict[str, tuple[str, ...]] = {
-    "precision": PRECISIONS,
-    "engine": ENGINES,
-    "device": DEVICES,
-    "network": NETWORKS,
-}
 
 
 def one_of(what: str, valid: Iterable[str]) -> AfterValidator:
@@ -48,7 +42,7 @@ def one_of(what: str, valid: Iterable[str]) -> AfterValidator:
 
 def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] >= ends[1]:
-        raise ValueError("between and outside: the lower end comes first")
+        raise ValueError("a range: the lower end comes first")
     return ends
 
 
@@ -68,15 +62,9 @@ class _Part(BaseModel):
 class Published(_Part):
     """A printed magnitude (a fraction of 1, a ratio or in SI units; a range as two numbers) with its hardware."""
 
-    value: float | tuple[float, float]
+    value: float | Range
     hardware: Annotated[list[ProfileName], Field(min_length=1)]
     select: dict[FieldName, Value] = {}  # the test's trials that it applies to; {} for all
-
-    @model_validator(mode="after")
-    def _is_a_range(self) -> Published:
-        if isinstance(self.value, tuple) and self.value[0] >= self.value[1]:
-            raise ValueError("a published range: the lower end comes first")
-        return self
 
     def bounds(self, *, of_ratio: bool) -> tuple[float, float]:
         """Return the range around the published value: ±10 %; for a ratio, ±10 % of its distance from 1."""
@@ -216,17 +204,13 @@ class Claim(_Part):
         """Return the studies whose records a test reads."""
         return test.study or self.studies[:1]
 
-    def study_of(self, test: Test) -> str:
-        """Return the first study whose records a test reads."""
-        return self.studies_of(test)[0]
-
 
 def _check_names(test: Test) -> None:
     """Raise ValueError for a metric, a label or a value of a field that no record has."""
     what, valid = ("label", list(LABELS)) if test.shape == "differs" else ("metric", list(METRICS))
     if test.metric not in valid:
         raise ValueError(f"{unknown(what, test.metric, valid)}")
-    choices = {**CHOICES, "profile": profile_names()}
+    choices = {**WORDS, "profile": profile_names()}
     chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(printed.select for printed in test.published)]
     chosen += [{test.along: test.order}] if test.along else []
     for name, values in [pair for choice in chosen for pair in choice.items() if pair[0] in choices]:

@@ -16,7 +16,7 @@ def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:
     """
     rows = []
     for paper in load_papers():
-        tests = [test for claim in paper.claims for test in claim.tests if claim.study_of(test) == study]
+        tests = [test for claim in paper.claims for test in claim.tests if claim.studies_of(test)[0] == study]
         for test in tests:
             if test.metric != "images_per_s" or column not in test.over or test.over.get("devices", 1) != 1:
                 continue
