@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
@@ -31,7 +31,7 @@ from labkit.recipes import mode_name
 from labkit.records.selection import host_to_show
 from labkit.records.store import Store
 from labkit.registry import Study, check_scale, find_study
-from labkit.results import Results, is_report, records_of_host, reports_folder, study_records
+from labkit.results import Results, is_report, other_hosts, records_of_host, reports_folder, study_records
 from labkit.results.columns import WHAT_RAN
 from labkit.results.study_records import StudyRecords
 from labkit.run import measure, nodes_here
@@ -276,7 +276,7 @@ class OpenStudy:
             self._check_recorded(records, trials)
             if self.measures_here:
                 _warn_of_uneven(records)
-        return Results([records], lambda: self._other_hosts(records.host_id))
+        return Results([records], partial(other_hosts, [records]))
 
     def _selected(self) -> StudyRecords:
         """Return the records that pages of the profile show."""
@@ -310,11 +310,6 @@ class OpenStudy:
         return records_of_host(
             self.profile, self.study, store=self.store, host_id=self.host.id, asked=asked, scale=scale
         )
-
-    def _other_hosts(self, shown: str | None) -> list[StudyRecords]:
-        """Return the records of this study on the profile's hosts that are not shown."""
-        hosts = [host for host in self.store.hosts(self.study.id) if host != shown]
-        return [records_of_host(self.profile, self.study, store=self.store, host_id=host) for host in hosts]
 
     def verdicts(self, results: Results) -> Findings:
         """Return the verdicts on this study's claims, from the records shown and those of other studies."""

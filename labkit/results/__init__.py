@@ -6,7 +6,15 @@ estimate, ratio, difference    the only arithmetic on them
 
 from labkit.results.columns import describe
 from labkit.results.estimates import difference, estimate, ratio
-from labkit.results.load import REPORT_VARIABLE, is_report, load, records_of_host, reports_folder, study_records
+from labkit.results.load import (
+    REPORT_VARIABLE,
+    is_report,
+    load,
+    other_hosts,
+    records_of_host,
+    reports_folder,
+    study_records,
+)
 from labkit.results.table import Results
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "estimate",
     "is_report",
     "load",
+    "other_hosts",
     "ratio",
     "records_of_host",
     "reports_folder",

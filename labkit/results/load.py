@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,18 @@ def load(hw: str = "", study: str = "") -> Results:
             f"there are no records of {what}{hw or 'any profile'}. Profiles with records: {', '.join(recorded)}."
         )
 
-    def others() -> list[StudyRecords]:
-        chosen = {(records.profile.name, records.study.id): records.host_id for records in selected}
-        return [
-            records_of_host(profile, about, store=store, host_id=host)
-            for profile, about, store in pairs
-            for host in store.hosts(about.id)
-            if host != chosen.get((profile.name, about.id))
-        ]
+    return Results(selected, partial(other_hosts, selected))
 
-    return Results(selected, others)
+
+def other_hosts(shown: Sequence[StudyRecords]) -> list[StudyRecords]:
+    """Return the records of the same profiles and studies on their other hosts."""
+    return [
+        records_of_host(of.profile, of.study, store=of.store, host_id=host)
+        for of in shown
+        if of.store
+        for host in of.store.hosts(of.study.id)
+        if host != of.host_id
+    ]
 
 
 def study_records(
