@@ -25,9 +25,9 @@ from labkit.results.intervals import (
     are_planned_alike,
     difference_of,
     hosts_of,
+    in_one_process,
     level_of,
     ratio_of,
-    sharing_process,
 )
 from labkit.results.metrics import metric_of
 from labkit.results.study_records import StudyRecords
@@ -60,6 +60,12 @@ class Side:
             for record in results.ok(self.trial)
         }
         return {key: value for key, value in values.items() if value is not None}
+
+    @property
+    def processes(self) -> dict[tuple[str, int], str]:
+        """The process of each pass on the shown host, by (host, pass number)."""
+        host = self.results.host_id or ""
+        return {(host, record.pass_number): record.process.id for record in self.results.ok(self.trial)}
 
     @cached_property
     def equal_hosts(self) -> list[StudyRecords]:
@@ -296,7 +302,5 @@ def _sides(over: Side, under: Side, metric: str, metric_under: str) -> tuple[Pas
     alike = all(getattr(over.trial, name) == getattr(under.trial, name) for name in OWN_PROCESSES)
     if not paired or not alike or len(hosts_of(above)) > 1:
         return above, below, paired
-    first, second = ({record.pass_number: record.process.id for record in s.results.ok(s.trial)} for s in (over, under))
-    shared = sharing_process(first, second)
-    kept = ({key: value for key, value in side.items() if key[1] in shared} for side in (above, below))
-    return *kept, paired  # type: ignore[return-value]
+    above, below = in_one_process((above, below), (over.processes, under.processes))
+    return above, below, paired

@@ -24,9 +24,9 @@ from labkit.results.intervals import (
     Passes,
     are_planned_alike,
     difference_of,
+    in_one_process,
     level_of,
     ratio_of,
-    sharing_process,
 )
 from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
 from labkit.trial import ASKED_AFTER
@@ -124,7 +124,13 @@ def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passe
     first, second = _passes(above, metric), _passes(below, metric)
     if not _same_records(above, below) or not are_planned_alike(first, second, (_planned(above), _planned(below))):
         return first, second, False
-    return *_in_one_process(above, below, metric), True
+    if not {"process", *OWN_PROCESSES} <= set(above) & set(below) or any(
+        set(above[name]) != set(below[name]) for name in OWN_PROCESSES
+    ):
+        return first, second, True
+    keys = [dict(zip(zip(d["host"], d["pass_number"], strict=True), d["process"], strict=True)) for d in (above, below)]
+    first, second = in_one_process((first, second), keys)
+    return first, second, True
 
 
 def _planned(group: pd.DataFrame) -> float:
@@ -144,19 +150,6 @@ def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any
 def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
     """Return whether both sides ran in the same passes: those of one profile, study and host."""
     return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
-
-
-def _in_one_process(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes]:
-    first, second = _passes(above, metric), _passes(below, metric)
-    needed = ["process", *OWN_PROCESSES]
-    alike = set(needed) <= set(above) & set(below) and all(
-        set(above[name]) == set(below[name]) for name in OWN_PROCESSES
-    )
-    if not alike:
-        return first, second
-    keys = [dict(zip(zip(d["host"], d["pass_number"], strict=True), d["process"], strict=True)) for d in (above, below)]
-    shared = sharing_process(*keys)
-    return tuple({key: value for key, value in values.items() if key in shared} for values in (first, second))  # type: ignore[return-value]
 
 
 def _passes(group: pd.DataFrame, metric: str) -> Passes:

@@ -7,7 +7,7 @@ nothing about other hosts. With fewer hosts the interval is over the passes of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,13 +95,15 @@ def units_of(values: Passes) -> dict[Any, float]:
     return dict(_means(values, linear_interval))
 
 
-def sharing_process(above: Mapping[Any, str], below: Mapping[Any, str]) -> set[Any]:
-    """Return the passes in which two configurations ran in one process, from their processes by pass.
+def in_one_process(sides: Sequence[Passes], processes: Sequence[Mapping[tuple[str, int], str]]) -> list[Passes]:
+    """Return the values of two configurations in the passes in which both ran in one process: `processes`, by pass.
 
     A pass that was interrupted goes on in another process. Without any shared process, return all common passes.
     """
+    above, below = processes
     common = set(above) & set(below)
-    return {number for number in common if above[number] == below[number]} or common
+    shared = {number for number in common if above[number] == below[number]} or common
+    return [{key: value for key, value in side.items() if key in shared} for side in sides]
 
 
 def _compared(above: Passes, below: Passes, paired: bool, mean: Mean, comparison: Comparison) -> Interval | None:
