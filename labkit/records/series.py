@@ -10,9 +10,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 import numpy as np
 
+from labkit.records.observed import Statistic
 from labkit.sensors import KINDS, PERIODS_S, Kind
 
 # Readings further apart than this many periods (and this many seconds) leave a gap: the sampler was stopped or starved,
@@ -23,16 +25,6 @@ MAX_GAP_SHARE = 0.1  # of a window: with a larger share, the window has no energ
 POLL_S = 1.0  # period of a loop around nvidia-smi
 
 Span = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """Time-weighted mean, smallest and largest reading, and number of readings."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,8 @@ class Series:
             return None
         values = [value for _, value in chosen]
         mean = sum(seconds * value for seconds, value in chosen) / sum(seconds for seconds, _ in chosen)
-        return Statistic(min(max(mean, min(values)), max(values)), min(values), max(values), len(values))
+        mean = min(max(mean, min(values)), max(values))
+        return Statistic(mean=mean, low=min(values), high=max(values), n=len(values))
 
     def _of_levels(self, start_s: float, end_s: float) -> Statistic | None:
         """Take the mean of the line through the readings, low and high of the readings in the span."""
@@ -134,10 +127,10 @@ class Series:
                 total += (there + slope * (0.5 * (low + high) - a)) * (high - low)
                 weight += high - low
         if weight <= 0:
-            return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
+            return _of_readings(seen)
         mean = total / weight
         # The mean of a short window also uses readings outside it, which may lie beyond all readings inside.
-        return Statistic(mean, min([*seen, mean]), max([*seen, mean]), len(seen))
+        return Statistic(mean=mean, low=min([*seen, mean]), high=max([*seen, mean]), n=len(seen))
 
     def polled(self, start_s: float, end_s: float) -> Statistic | None:
         """Return what polling once a second would have seen: the reading that holds at each whole second."""
@@ -148,7 +141,7 @@ class Series:
                 continue
             if moment - self.times_s[index] <= max(GAP_PERIODS * self.period_s, GAP_S):
                 seen.append(float(self.values[index]))
-        return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
+        return _of_readings(seen)
 
     def growth(self, start_s: float, end_s: float, within: Series | None = None) -> float | None:
         """Return the growth of a counter in a span; None if it was not read around the span or went back.
@@ -195,6 +188,11 @@ class Series:
         inner = near.times_s[(near.times_s > start_s) & (near.times_s < end_s)]
         moments = np.concatenate([[start_s], inner, [end_s]])
         return float(np.trapezoid(np.interp(moments, near.times_s, near.values), moments))
+
+
+def _of_readings(seen: list[float]) -> Statistic | None:
+    """Return the statistic of readings that hold equally long; None without readings."""
+    return Statistic(mean=fmean(seen), low=min(seen), high=max(seen), n=len(seen)) if seen else None
 
 
 def energy(counter: Series | None, power: Series | None, start_s: float, end_s: float) -> Energy:

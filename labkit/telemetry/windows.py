@@ -10,6 +10,7 @@ from operator import or_
 import numpy as np
 
 from labkit.records import Blocks, observed, series
+from labkit.records.observed import Statistic
 from labkit.records.series import Series, Span
 from labkit.sensors import GPU, rate_name, throttle_names
 
@@ -109,13 +110,13 @@ def _shorten(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def _statistic(raw: series.Statistic) -> observed.Statistic:
-    return observed.Statistic(mean=_shorten(raw.mean), low=_shorten(raw.low), high=_shorten(raw.high), n=raw.n)
+def _shortened(of: Statistic) -> Statistic:
+    return Statistic(mean=_shorten(of.mean), low=_shorten(of.low), high=_shorten(of.high), n=of.n)
 
 
 def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str] | None) -> observed.Window:
     """Return the statistics of a span, whose start counts from `zero`. `kept` limits the metrics; None keeps all."""
-    sources: dict[str, dict[str, observed.Statistic]] = {}
+    sources: dict[str, dict[str, Statistic]] = {}
     gaps: dict[str, float] = {}
     for (source, metric), readings in recording.series.items():
         if kept is not None and metric not in kept:
@@ -124,30 +125,31 @@ def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str
         if readings.kind == "counter" and not metric.endswith("energy_j"):
             metric, statistic = rate_name(metric), _rate(readings, span)
         if statistic is not None:
-            sources.setdefault(source, {})[metric] = _statistic(statistic)
+            sources.setdefault(source, {})[metric] = _shortened(statistic)
         unknown = readings.unknown_s(*span)
         if unknown > 0:
             gaps[source] = max(gaps.get(source, 0.0), unknown)
     return observed.Window(start_s=span[0] - zero, length_s=span[1] - span[0], sources=sources, gap_s=gaps)
 
 
-def _rate(counter: Series, span: Span) -> series.Statistic | None:
+def _rate(counter: Series, span: Span) -> Statistic | None:
     """Return the growth of a counter per second, None if it is unknown."""
     grown = counter.growth(*span)
     if grown is None:
         return None
     rate = grown / (span[1] - span[0])
-    return series.Statistic(rate, rate, rate, int(np.sum((counter.times_s >= span[0]) & (counter.times_s <= span[1]))))
+    inside = (counter.times_s >= span[0]) & (counter.times_s <= span[1])
+    return Statistic(mean=rate, low=rate, high=rate, n=int(np.sum(inside)))
 
 
-def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[str, observed.Statistic]]:
+def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[str, Statistic]]:
     """Return what polling nvidia-smi once a second would have seen of the timed part."""
-    sources: dict[str, dict[str, observed.Statistic]] = {}
+    sources: dict[str, dict[str, Statistic]] = {}
     for (source, metric), readings in recording.series.items():
         if source.startswith(GPU) and metric in ("power_smi_w", "utilisation", "temperature_c", "memory_bytes"):
             polled = readings.polled(start, end)
             if polled is not None:
-                sources.setdefault(source, {})[metric] = _statistic(polled)
+                sources.setdefault(source, {})[metric] = _shortened(polled)
     return sources
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from labkit.records.series import GAP_PERIODS, Series, Span, Statistic, energy
+from labkit.records.observed import Statistic
+from labkit.records.series import GAP_PERIODS, Series, Span, energy
 from labkit.sensors import KINDS, PERIODS_S
 
 
@@ -165,17 +166,19 @@ def test_a_reading_does_not_apply_long_after_it() -> None:
 
 def test_polling_takes_the_reading_in_force_at_each_whole_second() -> None:
     one = polled_every(0.1, lambda at: 500.0 if 0.25 < at % 1 < 0.85 else 100.0, until_s=5)
-    assert one.polled(0, 5) == Statistic(100, 100, 100, 5), "polling misses a rhythm of 1 s"
+    assert one.polled(0, 5) == Statistic(mean=100, low=100, high=100, n=5), "polling misses a rhythm of 1 s"
     assert one.statistic(0, 5).mean > 300  # type: ignore[union-attr]
-    assert one.polled(0.45, 4.5) == Statistic(500, 500, 500, 4)
+    assert one.polled(0.45, 4.5) == Statistic(mean=500, low=500, high=500, n=4)
     assert one.polled(0, 0.99) is None, "no poll falls into so short a window"
 
 
 def test_polling_takes_no_reading_in_a_gap() -> None:
     told = power(*((n / 10, 100.0) for n in range(11)), (1.9, 300.0), (3, 300.0), gaps=((1.0, 1.9),))
-    assert told.polled(-0.5, 3.5) == Statistic(700 / 3, 100, 300, 3), "at 0.5 s, 2.5 s and 3.5 s, and not at 1.5 s"
+    three = Statistic(mean=700 / 3, low=100, high=300, n=3)
+    assert told.polled(-0.5, 3.5) == three, "at 0.5 s, 2.5 s and 3.5 s, and not at 1.5 s"
     silent = power((0, 100), (3.5, 300), (4, 300))
-    assert silent.polled(0, 4) == Statistic(200, 100, 300, 2), "at 1 s the first still holds; at 2 s and 3 s none does"
+    two = Statistic(mean=200, low=100, high=300, n=2)
+    assert silent.polled(0, 4) == two, "at 1 s the first still holds; at 2 s and 3 s none does"
 
 
 # ---- counters -------------------------------------------------------------------------------------------------------
