@@ -122,7 +122,6 @@ class Trial:
     model: str = "resnet50"
     image_px: int = 32  # for networks that take images; networks that take words keep the default
     classes: int = 1000
-    stem: str = "imagenet"  # ResNets at 32x32: torchvision's stem, or `cifar` (3x3, stride 1, no pooling)
     head: str = "torchvision"  # VGGs at 32x32: torchvision's 4096-wide head, or `head512`
     batch: int = 64
     precision: str = "fp32"
@@ -295,10 +294,15 @@ class Trial:
         return asdict(self)
 
 
+# Fields that trials no longer have, with the value that records have for them.
+_FORMER = frozenset({("stem", "imagenet")})
+
+
 def trial_from_dict(values: dict[str, Any]) -> Trial:
     """Return the trial of a record. Raise UserError for unknown fields, which come from a newer labkit."""
-    _check_fields(values, hint="The record was written by a newer labkit: update this one.")
-    return Trial(**values)
+    known = {name: value for name, value in values.items() if (name, value) not in _FORMER}
+    _check_fields(known, hint="The record was written by a newer labkit: update this one.")
+    return Trial(**known)
 
 
 _OF_MODE = "A mode is several fields: pass, for example, `**labkit.recipes.recipes('cuda')['graph']`."

@@ -29,10 +29,10 @@ def counts() -> dict[str, list[Any]]:
     """Return the number of trainable values of every variant at the smallest image size, in the order of `variants`."""
     values_of: dict[str, list[Any]] = {}
     for name in in_keras.KERAS_MODELS:
-        for image_px, stem, head in variants(name):
+        for image_px, head in variants(name):
             if image_px != input_sizes(name)[0]:
                 continue
-            model = in_keras.build(name, image_px=image_px, stem=stem, head=head)
+            model = in_keras.build(name, image_px=image_px, head=head)
             values_of.setdefault(name, []).append(trainable(model))
     return values_of
 

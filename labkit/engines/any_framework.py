@@ -35,6 +35,4 @@ def why_not_normalised(trial: Trial) -> str | None:
     entry = MODELS.get(trial.model)
     if entry is None or trial.batch_of_device > 1 or trial.image_px != 32 or entry.family not in ENDS_WITH_ONE_PIXEL:
         return None
-    if entry.family == "resnet" and trial.stem != "imagenet":
-        return None
     return "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images"

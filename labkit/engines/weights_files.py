@@ -88,8 +88,9 @@ def is_name(name: str) -> bool:
 
 def file_name(trial: Trial) -> str:
     """Return the name of a trial's weights file, by the network, the training set and the way of training."""
-    names = ("model", "image_px", "classes", "stem", "head", "data", "data_checksum", "seed")
+    names = ("model", "image_px", "classes", "head", "data", "data_checksum", "seed")
     identity = {name: getattr(trial, name) for name in names} | {"recipe": RECIPE_VERSION}
+    identity["stem"] = "imagenet"  # a former field, which is part of the names of files that exist
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return f"{trial.model}-{trial.image_px}px-{digest[:16]}.pt"
 

@@ -23,7 +23,6 @@ def count(
     *,
     image_px: int = 32,
     classes: int | None = None,
-    stem: str = "imagenet",
     head: str = "torchvision",
     constraint: str = "clipping",
 ) -> ModelFacts:
@@ -35,30 +34,29 @@ def count(
     if entry.noise:
         return _counts()[_key_of_gan(name, constraint)]
     classes = entry.classes if classes is None else classes
-    facts = known_count(name, image_px=image_px, classes=classes, stem=stem, head=head)
+    facts = known_count(name, image_px=image_px, classes=classes, head=head)
     if facts is not None:
         return facts
     from labkit.models.torch_models import count_now
 
-    return count_now(name, image_px=image_px, classes=classes, stem=stem, head=head)
+    return count_now(name, image_px=image_px, classes=classes, head=head)
 
 
-def known_count(name: str, *, image_px: int, classes: int, stem: str, head: str) -> ModelFacts | None:
+def known_count(name: str, *, image_px: int, classes: int, head: str) -> ModelFacts | None:
     """Return the model's entry of `counts.json`, or None if there is none and PyTorch would have to count."""
-    return _counts().get(_key(name, image_px, classes, stem, head))
+    return _counts().get(_key(name, image_px, classes, head))
 
 
-def variants(name: str) -> list[tuple[int, str, str]]:
-    """Return the distinct (input edge, stem, head) of a model. For a network of words, the values have no effect."""
+def variants(name: str) -> list[tuple[int, str]]:
+    """Return the distinct (input edge, head) of a model. For a network of words, the values have no effect."""
     if MODELS[name].words:
-        return [(32, "imagenet", "torchvision")]
-    family = MODELS[name].family
-    combinations = []
-    for image_px in input_sizes(name):
-        stems = ("imagenet", "cifar") if family == "resnet" and image_px == 32 else ("imagenet",)
-        heads = ("torchvision", "head512") if family == "vgg" and image_px == 32 else ("torchvision",)
-        combinations += [(image_px, stem, head) for stem in stems for head in heads]
-    return combinations
+        return [(32, "torchvision")]
+    is_vgg = MODELS[name].family == "vgg"
+    return [
+        (image_px, head)
+        for image_px in input_sizes(name)
+        for head in (("torchvision", "head512") if is_vgg and image_px == 32 else ("torchvision",))
+    ]
 
 
 def count_everything() -> dict[str, ModelFacts]:
@@ -67,11 +65,9 @@ def count_everything() -> dict[str, ModelFacts]:
     from labkit.models.wgan import count_iteration
 
     of_networks = {
-        _key(name, image_px, entry.classes, stem, head): count_now(
-            name, image_px=image_px, classes=entry.classes, stem=stem, head=head
-        )
+        _key(name, image_px, entry.classes, head): count_now(name, image_px=image_px, classes=entry.classes, head=head)
         for name, entry in MODELS.items()
-        for image_px, stem, head in variants(name)
+        for image_px, head in variants(name)
         if not entry.noise
     }
     gans = [name for name, entry in MODELS.items() if entry.noise]
@@ -82,10 +78,10 @@ def _key_of_gan(name: str, constraint: str) -> str:
     return f"{name} {MODELS[name].native_px}px, {constraint}"
 
 
-def _key(name: str, image_px: int, classes: int, stem: str, head: str) -> str:
+def _key(name: str, image_px: int, classes: int, head: str) -> str:
     if MODELS[name].words:
         return f"{name} {MODELS[name].words} words {classes} classes"
-    return f"{name} {image_px}px {classes} classes, stem {stem}, head {head}"
+    return f"{name} {image_px}px {classes} classes, head {head}"
 
 
 @cache

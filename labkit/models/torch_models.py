@@ -11,7 +11,6 @@ from labkit.torchvision_import import import_torchvision
 if TYPE_CHECKING:
     import torch
 
-STEMS = ("imagenet", "cifar")
 HEADS = ("torchvision", "head512")
 
 
@@ -20,25 +19,22 @@ def build(
     *,
     image_px: int = 32,
     classes: int | None = None,
-    stem: str = "imagenet",
     head: str = "torchvision",
     aux: bool = False,
     constraint: str = "clipping",
 ) -> torch.nn.Module:
     """Return a freshly initialised model in training mode on the current default device.
 
-    Input (N, 3, image_px, image_px), output logits (N, classes). At 32x32, a ResNet's `stem` is torchvision's or
-    `cifar` (3x3, stride 1, no pooling), and AlexNet's first convolution has stride 1. At 32x32, a VGG's `head` is
-    torchvision's (1x1 features replicated to 7x7) or `head512` (two 512-wide layers on the 1x1 features, as in Keras).
+    Input (N, 3, image_px, image_px), output logits (N, classes). At 32x32, AlexNet's first convolution has stride 1,
+    and a VGG's `head` is torchvision's (1x1 features replicated to 7x7) or `head512` (two 512-wide layers on the 1x1
+    features, as in Keras).
     `aux` adds the auxiliary classifiers of GoogLeNet and Inception-v3 (off: benchmarks time the main network).
-    A network for bags of words takes (N, words), 1 where a document has the word. It has no size, stem or head.
+    A network for bags of words takes (N, words), 1 where a document has the word. It has no size or head.
     A GAN takes noise (N, noise, 1, 1) and returns scores (N,). `constraint` decides its critic.
-    `classes` defaults to the published number. Raise UserError for an unknown name, size, stem or head, and for a
-    network of the catalogue that neither torchvision nor this function builds.
+    `classes` defaults to the published number. Raise UserError for an unknown name, size or head, and for a network
+    of the catalogue that neither torchvision nor this function builds.
     """
     entry = check_input(name, image_px)
-    if stem not in STEMS:
-        raise unknown("stem", stem, STEMS)
     if head not in HEADS:
         raise unknown("head", head, HEADS)
     classes = entry.classes if classes is None else classes
@@ -65,18 +61,14 @@ def build(
         options |= {"aux_logits": aux, "init_weights": True}
     model: torch.nn.Module = constructor(**options)
     if image_px == 32:
-        _adapt_to_32(model, entry.family, stem, head, classes)
+        _adapt_to_32(model, entry.family, head, classes)
     return model
 
 
-def _adapt_to_32(model: Any, family: str, stem: str, head: str, classes: int) -> None:
+def _adapt_to_32(model: Any, family: str, head: str, classes: int) -> None:
     from torch import nn
 
-    if family == "resnet" and stem == "cifar":
-        model.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-        model.maxpool = nn.Identity()
-    elif family == "alexnet":
+    if family == "alexnet":
         model.features[0].stride = (1, 1)
     elif family == "vgg" and head == "head512":
         model.avgpool = nn.Identity()
@@ -84,7 +76,7 @@ def _adapt_to_32(model: Any, family: str, stem: str, head: str, classes: int) ->
         model.classifier = nn.Sequential(*layers, nn.Linear(512, classes))
 
 
-def count_now(name: str, *, image_px: int, classes: int, stem: str, head: str) -> ModelFacts:
+def count_now(name: str, *, image_px: int, classes: int, head: str) -> ModelFacts:
     """Return parameters and FLOP per sample of a model, counted by PyTorch's flop counter on meta tensors.
 
     The FLOP are those of convolutions and matrix products, in the forward pass and in the backward pass (without the
@@ -95,7 +87,7 @@ def count_now(name: str, *, image_px: int, classes: int, stem: str, head: str) -
 
     batch = 2  # batch norm requires more than one value per channel
     with torch.device("meta"):
-        model = build(name, image_px=image_px, classes=classes, stem=stem, head=head)
+        model = build(name, image_px=image_px, classes=classes, head=head)
         words = find_model(name).words
         samples = torch.empty(batch, words) if words else torch.empty(batch, 3, image_px, image_px)
         labels = torch.zeros(batch, dtype=torch.long)

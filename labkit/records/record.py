@@ -189,7 +189,7 @@ class Record(_Part):
     started_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d")]
     wall_s: float
     phases_s: dict[str, float] = {}
-    facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, stem, memory, threads
+    facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, head, memory, threads
     result: Result | None = None
     telemetry: Telemetry | None = None
 

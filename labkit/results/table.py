@@ -35,7 +35,7 @@ from labkit.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
 
 _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
-_OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
+_OF_NETWORKS = ("model", "image_px", "classes", "head", "batch", "optimizer", "learning_rate", "augment")
 # Columns of texts that are never missing; they are texts in a table without rows too.
 _WORDS = ("mode", *WORDS, *RECORDS, "machine", *HOW_IT_ENDED)
 _COUNTS = ("batch", "image_px", "classes")  # fields of networks with whole numbers, even if some are missing

@@ -19,7 +19,7 @@ from labkit.trial import Trial
 
 def cost_of(trial: Trial) -> ModelFacts:
     """Return parameters and FLOP per image of the trial's network."""
-    return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
+    return count(trial.model, image_px=trial.image_px, classes=trial.classes, head=trial.head)
 
 
 class Described(Protocol):
@@ -42,7 +42,6 @@ def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[st
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
         "flop_forward": cost.flop_forward,
-        "stem": trial.stem if trial.model.startswith("resnet") else None,
         "head": trial.head if trial.model.startswith("vgg") else None,
         "threads": torch.get_num_threads(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,

@@ -26,7 +26,7 @@ from labkit.workloads._reading import bring_cache, describe, open_readers
 
 # Fields about pixels, or about networks that take images. With documents, these fields stay at their defaults, so that
 # each configuration has a single key.
-OF_IMAGES = ("image_px", "stem", "head", "memory_format", "augment", "loader")
+OF_IMAGES = ("image_px", "head", "memory_format", "augment", "loader")
 
 
 def inputs_of(trial: Trial, data: DataSet | StoredSet) -> ImageInputs | DocumentInputs | StoredInputs:

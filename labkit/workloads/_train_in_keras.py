@@ -50,7 +50,6 @@ class KerasTrainWorkload(Prepared):
         self.facts: dict[str, Any] = {
             "parameters": count_parameters(self.training.model),
             "image_bytes": input_bytes(trial.model, trial.image_px),
-            "stem": trial.stem if trial.model.startswith("resnet") else None,
             "head": trial.head if trial.model.startswith("vgg") else None,
             "loader": self._batches.kind,
             "data_format": "channels_last",
@@ -59,7 +58,7 @@ class KerasTrainWorkload(Prepared):
             "data_description": data.description,
             "train_images": len(data.train),
         }
-        shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
+        shape: dict[str, Any] = {"image_px": trial.image_px, "head": trial.head}
         if cost := known_count(trial.model, classes=trial.classes, **shape):
             self._count(cost.flop_training, cost.flop_forward)
         self._initial = carry_to_torch(self.training.model)

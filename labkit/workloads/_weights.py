@@ -105,7 +105,7 @@ def _empty_model(trial: Trial) -> nn.Module:
 
 
 def _model(trial: Trial) -> nn.Module:
-    return build_model(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
+    return build_model(trial.model, image_px=trial.image_px, classes=trial.classes, head=trial.head)
 
 
 @torch.inference_mode()
@@ -199,7 +199,7 @@ def _without_norm(trial: Trial, state: dict[str, torch.Tensor]) -> dict[str, tor
     return dict(model.state_dict())
 
 
-_OF_NETWORK = ("model", "image_px", "classes", "stem", "head", "data", "data_checksum", "seed", "device")
+_OF_NETWORK = ("model", "image_px", "classes", "head", "data", "data_checksum", "seed", "device")
 
 
 def _state(training: TrainWorkload) -> dict[str, torch.Tensor]:

@@ -116,9 +116,7 @@ class TrainWorkload(Prepared):
         trial = self.trial
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
-            model = build_model(
-                trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
-            )
+            model = build_model(trial.model, image_px=trial.image_px, classes=trial.classes, head=trial.head)
             if self._adapt is not None:
                 self._adapt(model)
         return model.to(memory_format=TORCH_FORMATS[trial.memory_format])

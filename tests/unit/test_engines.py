@@ -72,7 +72,7 @@ MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
         ({"engine": "compile"}, None),
         ({"loader": "device"}, "the device's loader needs a GPU"),
         ({"batch": 1}, "a single value a channel"),
-        ({"batch": 1, "stem": "cifar"}, None),
+        ({"batch": 1, "model": "vgg16"}, None),
     ],
     ids=str,
 )

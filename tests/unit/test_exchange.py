@@ -39,7 +39,7 @@ from tests.unit.test_site import (
     texts,
 )
 
-LACKING = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
+LACKING = ("model", "image_px", "classes", "head", "batch", "optimizer", "learning_rate", "augment")
 ODD = 'CUDA out of memory: "tried", to allocate\n2.00 GiB;\r\n<b>here</b>, né 日本 \U0001f600'
 
 

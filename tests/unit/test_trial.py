@@ -28,7 +28,7 @@ PINNED = {
     '{"batch":8,"device":"cpu","model":"vgg19"}': Trial(model="vgg19", batch=8, device="cpu"),
     '{"batch":10000,"model":"resnet152","workload":"infer"}': Trial(workload="infer", model="resnet152", batch=10_000),
     '{"devices":4,"model":"vgg16"}': Trial(model="vgg16", devices=4),
-    '{"image_px":224,"stem":"cifar"}': Trial(image_px=224, stem="cifar"),
+    '{"image_px":224}': Trial(image_px=224),
     '{"head":"head512","learning_rate":0.1,"model":"vgg16"}': Trial(model="vgg16", head="head512", learning_rate=0.1),
     '{"precision":"tf32","size":8192,"workload":"matmul"}': Trial(workload="matmul", size=8192, precision="tf32"),
     '{"augment":true,"data":"imagenet32","data_checksum":"c0ffee"}': Trial(
@@ -125,6 +125,12 @@ def test_an_unknown_field_lists_the_valid_ones_nearest_first(make):
 def test_the_trial_of_a_newer_labkit_is_refused():
     with pytest.raises(UserError, match="newer labkit"):
         trial_from_dict({**Trial().as_dict(), "a_new_field": 1})
+
+
+def test_a_record_may_name_a_former_field_at_the_value_that_all_records_have() -> None:
+    assert trial_from_dict({**Trial(batch=8).as_dict(), "stem": "imagenet"}) == Trial(batch=8)
+    with pytest.raises(UserError, match="unknown trial field 'stem'"):
+        trial_from_dict({**Trial().as_dict(), "stem": "cifar"})
 
 
 @pytest.mark.parametrize(

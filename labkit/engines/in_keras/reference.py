@@ -40,8 +40,7 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
     The result for a network, seed and data is computed once in this process. Raise GateError if PyTorch fails.
     """
     network: dict[str, Any] = {
-        name: getattr(trial, name)
-        for name in ("model", "image_px", "classes", "stem", "head", "batch_of_step", "devices")
+        name: getattr(trial, name) for name in ("model", "image_px", "classes", "head", "batch_of_step", "devices")
     }
     identity = (*network.values(), trial.seed, trial.data, trial.data_checksum)
     if identity not in _known:
@@ -77,7 +76,7 @@ def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
     from labkit.data.augment import Preparation
     from labkit.models import build, count
 
-    network = {name: specification[name] for name in ("image_px", "classes", "stem", "head")}
+    network = {name: specification[name] for name in ("image_px", "classes", "head")}
     pixels = Pixels(**specification["pixels"])
     model = build(specification["model"], **network)
     with np.load(path) as arrays:

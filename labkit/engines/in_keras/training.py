@@ -50,9 +50,9 @@ class KerasTraining(ABC):
         self.facts = {}
         self._keras = keras
         keras.config.set_dtype_policy(POLICIES[trial.precision])
-        shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
+        network: dict[str, Any] = {"image_px": trial.image_px, "classes": trial.classes, "head": trial.head}
         with self.on_device():
-            self.model = build(trial.model, classes=trial.classes, seed=trial.seed, **shape)
+            self.model = build(trial.model, seed=trial.seed, **network)
             self.optimizer: Any = TorchSGD(trial.learning_rate)
             self._scales = trial.precision == "fp16"
             if self._scales:

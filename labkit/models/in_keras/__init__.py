@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from labkit.errors import unknown
 from labkit.models.catalogue import check_input, find_model
-from labkit.models.torch_models import HEADS, STEMS
+from labkit.models.torch_models import HEADS
 
 if TYPE_CHECKING:
     import keras
@@ -24,24 +24,22 @@ def build(
     *,
     image_px: int = 32,
     classes: int | None = None,
-    stem: str = "imagenet",
     head: str = "torchvision",
     seed: int = 0,
 ) -> keras.Model:
     """Return a freshly initialised model under Keras's current dtype policy.
 
-    Input (N, image_px, image_px, 3), output logits (N, classes). `stem`, `head` and `classes` are those of `build` for
+    Input (N, image_px, image_px, 3), output logits (N, classes). `head` and `classes` are those of `build` for
     PyTorch. Layers have the names of PyTorch's modules. Weights follow PyTorch's distributions and depend on `seed`
     alone, with every back end. Channels are last: TensorFlow's CPU kernels have no other format, tensor cores prefer
-    it, and XLA chooses its layouts itself. Raise UserError for an unknown name, size, stem or head.
+    it, and XLA chooses its layouts itself. Raise UserError for an unknown name, size or head.
     """
     entry = find_model(name)
     if name not in KERAS_MODELS:
         raise unknown("Keras model", name, KERAS_MODELS)
     check_input(name, image_px)
-    for word, given, valid in (("stem", stem, STEMS), ("head", head, HEADS)):
-        if given not in valid:
-            raise unknown(word, given, valid)
+    if head not in HEADS:
+        raise unknown("head", head, HEADS)
     import keras
 
     from labkit.models.in_keras.layers import Layers
@@ -49,7 +47,6 @@ def build(
     images = keras.Input(shape=(image_px, image_px, 3), name="images")
     network = import_module(f"labkit.models.in_keras.{name}")
     classes = entry.classes if classes is None else classes
-    stem = stem if image_px == 32 else "imagenet"  # as in `build` for PyTorch, `stem` and `head` matter only at 32x32
     layers = Layers(seed, spread=getattr(network, "SPREAD", None))
-    outputs = network.outputs(layers, images, classes=classes, stem=stem, head=head)
+    outputs = network.outputs(layers, images, classes=classes, head=head)
     return keras.Model(images, outputs, name=name)

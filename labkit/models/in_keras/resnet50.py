@@ -10,15 +10,11 @@ STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # width of the 3x3 convolution
 EXPANSION = 4
 
 
-def outputs(layers: Layers, images: Tensor, *, classes: int, stem: str, **_: Any) -> Tensor:
-    """Return the logits of `images`. The stem `cifar` is a 3x3 convolution of stride 1 without pooling."""
-    if stem == "cifar":
-        tensor = layers.convolution(images, "conv1", 64, 3, padding=1)
-    else:
-        tensor = layers.convolution(images, "conv1", 64, 7, stride=2, padding=3)
+def outputs(layers: Layers, images: Tensor, *, classes: int, **_: Any) -> Tensor:
+    """Return the logits of `images`."""
+    tensor = layers.convolution(images, "conv1", 64, 7, stride=2, padding=3)
     tensor = layers.relu(layers.norm(tensor, "bn1"))
-    if stem == "imagenet":
-        tensor = layers.max_pool(tensor, 3, stride=2, padding=1)
+    tensor = layers.max_pool(tensor, 3, stride=2, padding=1)
     for stage, (width, blocks) in enumerate(STAGES, start=1):
         for block in range(blocks):
             stride = 2 if stage > 1 and block == 0 else 1
