@@ -13,7 +13,6 @@ from labkit.engines.training import Training
 from labkit.measure import Held
 from labkit.models import ModelFacts, count
 from labkit.ranks import Team
-from labkit.recipes import weight_passes
 from labkit.trial import Trial
 
 
@@ -30,12 +29,6 @@ class Described(Protocol):
         """One sentence about the images."""
 
 
-class TrainsOn(Described, Protocol):
-    """The inputs of a training."""
-
-    train_images: int
-
-
 def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[str, Any]:
     """Return the facts of a network and its data that are known before the first step."""
     return {
@@ -46,17 +39,6 @@ def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[st
         "threads": torch.get_num_threads(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "data_description": data.description,
-    }
-
-
-def facts_of_training(trial: Trial, cost: ModelFacts, inputs: TrainsOn) -> dict[str, Any]:
-    """Return the facts of a training that are known before its first step. Assumes that no cache holds weights."""
-    traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes
-    return {
-        **facts_of_network(trial, cost, inputs),
-        "weight_traffic_bytes_per_step": round(traffic),
-        "flop_training": cost.flop_training,
-        "train_images": inputs.train_images,
     }
 
 

@@ -32,6 +32,7 @@ from labkit.models.wgan import CHANNELS, WGAN, iteration
 from labkit.recipes import CRITIC_STEPS
 from labkit.trial import Trial
 from labkit.workloads import Prepared
+from labkit.workloads._facts import facts_of_network
 from labkit.workloads._inputs import inputs_of
 from labkit.workloads._samples import Samples, without_new_statistics
 
@@ -74,17 +75,12 @@ class GanWorkload(Prepared):
         self.images_per_step = CRITIC_STEPS * trial.batch
         self.flop_per_step = work.flop * trial.batch
         self.facts = {
-            "parameters": cost.parameters,
-            "parameter_bytes": cost.parameter_bytes,
-            "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
+            **facts_of_network(trial, cost, data),
             **self._inputs.facts,
+            "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
             "images_per_step": self.images_per_step,
             "flop_training": cost.flop_training,  # per real image
-            "flop_forward": cost.flop_forward,
             "loader": self.run.kind,
-            "threads": torch.get_num_threads(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "data_description": data.description,
             "train_images": len(data.train),
         }
 

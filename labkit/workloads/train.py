@@ -37,9 +37,10 @@ from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
 from labkit.measure import Held
 from labkit.models import build as build_model
+from labkit.recipes import weight_passes
 from labkit.trial import Trial
 from labkit.workloads import Prepared, Scores
-from labkit.workloads._facts import cost_of, facts_of_exchange, facts_of_training, held
+from labkit.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
 from labkit.workloads._inputs import StoredInputs, inputs_of
 from labkit.workloads._reading import bring_cache
 from labkit.workloads._two_jobs import TwoJobs
@@ -103,8 +104,12 @@ class TrainWorkload(Prepared):
         self._step = 0
         cost = cost_of(trial)
         self.flop_per_step = cost.flop_training * trial.batch_of_step
+        traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes  # if no cache holds weights
         self.facts = {
-            **facts_of_training(trial, cost, self._inputs),
+            **facts_of_network(trial, cost, self._inputs),
+            "weight_traffic_bytes_per_step": round(traffic),
+            "flop_training": cost.flop_training,
+            "train_images": self._inputs.train_images,
             **self._inputs.facts,
             "loader": self.run.kind,
             **facts_of_exchange(self.training, self._team, averaged=not self._is_stale),
