@@ -24,9 +24,7 @@ from collections import Counter
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 Precision = Literal["fp32", "bf16", "int8"]
 PRECISIONS = get_args(Precision)
@@ -58,18 +56,13 @@ def versions() -> dict[str, str]:
 class CompiledNetwork:
     """A network that predicts on the CPU, compiled for one batch size."""
 
-    def __init__(self, compiled: Any, *, precision: Precision, image_shape: tuple[int, ...], batch: int) -> None:
-        self.precision, self.image_shape, self.batch = precision, image_shape, batch
+    def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
         self._request = compiled.create_infer_request()
 
-    def __call__(self, images: torch.Tensor | NDArray[np.float32]) -> torch.Tensor:
-        """Return new FP32 logits (batch, classes) of float32 images (batch, 3, H, W); else raise ValueError."""
-        pixels = images.numpy() if isinstance(images, torch.Tensor) else images
-        wanted = (self.batch, *self.image_shape)
-        if pixels.dtype != np.float32 or pixels.shape != wanted:
-            raise ValueError(f"wanted float32 images {wanted}, not {pixels.dtype} {tuple(pixels.shape)}")
-        return torch.from_numpy(self._request.infer([np.ascontiguousarray(pixels)], share_inputs=True)[0])
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Return new FP32 logits (batch, classes) of FP32 images (batch, 3, H, W)."""
+        return torch.from_numpy(self._request.infer([images.contiguous().numpy()], share_inputs=True)[0])
 
     def layers(self) -> dict[str, Counter[str]]:
         """Return how many layers of each quantisable kind multiply in which type, as the plugin compiled them.
@@ -100,11 +93,9 @@ def convert(model: torch.nn.Module, images: torch.Tensor) -> Any:
 def compile_converted(network: Any, *, precision: Precision, batch: int, threads: int) -> CompiledNetwork:
     """Set OpenVINO's `network` to this batch for good, and return it compiled to predict on `threads` cores."""
     openvino = _import_openvino()
-    image_shape = tuple(side.get_length() for side in list(network.input(0).get_partial_shape())[1:])
-    network.reshape([batch, *image_shape])
+    network.reshape([batch, *list(network.input(0).get_partial_shape())[1:]])
     options = {"INFERENCE_PRECISION_HINT": HINTS[precision], "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-    compiled = openvino.Core().compile_model(network, "CPU", options)
-    return CompiledNetwork(compiled, precision=precision, image_shape=image_shape, batch=batch)
+    return CompiledNetwork(openvino.Core().compile_model(network, "CPU", options))
 
 
 def _round_pools_down(network: Any) -> None:

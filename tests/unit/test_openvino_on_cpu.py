@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from labkit.data import open_data
@@ -111,14 +110,10 @@ def test_logits_are_not_overwritten_by_the_next_call(fp32, unseen):
 
 
 @needs_packages
-@pytest.mark.parametrize(
-    "wrong",
-    [np.zeros((BATCH + 1, 3, 32, 32), np.float32), np.zeros((1, 3, 16, 16), np.float32), np.zeros((1, 3, 32, 32))],
-    ids=["too many", "another size", "another type"],
-)
-def test_images_of_another_size_or_type_are_refused(fp32, wrong):
-    with pytest.raises(ValueError, match="wanted float32 images"):
-        fp32(wrong)
+@pytest.mark.parametrize("shape", [(BATCH + 1, 3, 32, 32), (BATCH, 3, 16, 16)], ids=["too many", "another size"])
+def test_openvino_refuses_images_of_another_number_or_size(fp32, shape):
+    with pytest.raises(RuntimeError, match="shape"):
+        fp32(torch.zeros(shape))
 
 
 @needs_packages
