@@ -19,8 +19,7 @@ from labkit.data import DataSet, open_data
 from labkit.data.host_batches import HostBatch
 from labkit.engines.damping import damp
 from labkit.engines.in_keras import reference
-from labkit.engines.in_keras.choice import make_training
-from labkit.engines.in_keras.training import KerasTraining, Pixels
+from labkit.engines.in_keras.training import KerasTraining, Pixels, make_training
 from labkit.engines.training import plain_sgd
 from labkit.errors import GateError
 from labkit.models import build

@@ -15,9 +15,8 @@ from labkit.data import DataSet
 from labkit.data.host_batches import HostBatches
 from labkit.engines.damping import calmed
 from labkit.engines.in_keras import gate, process, reference
-from labkit.engines.in_keras.choice import make_training
 from labkit.engines.in_keras.support import why_unsupported
-from labkit.engines.in_keras.training import Pixels, count_parameters
+from labkit.engines.in_keras.training import Pixels, count_parameters, make_training
 from labkit.errors import GateError, Unsupported
 from labkit.hardware.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count

@@ -153,3 +153,18 @@ class KerasTraining(ABC):
 def count_parameters(model: Any) -> int:
     """Return the number of values that training changes."""
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+
+
+def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
+    """Return the trial's training, in a process with Keras on its back end. Raise Unsupported if it cannot run."""
+    if trial.framework == "keras-tensorflow":
+        from labkit.engines.in_keras.on_tensorflow import TrainingOnTensorFlow
+
+        return TrainingOnTensorFlow(trial, pixels)
+    if trial.framework == "keras-jax":
+        from labkit.engines.in_keras.on_jax import TrainingOnJax
+
+        return TrainingOnJax(trial, pixels)
+    from labkit.engines.in_keras.on_torch import TrainingOnTorch
+
+    return TrainingOnTorch(trial, pixels)
