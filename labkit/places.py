@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from labkit.errors import UserError
 
@@ -44,6 +45,15 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def rewriting(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file for `path`'s new content, as `replacing` does. The content is on the disk before it replaces."""
+    with replacing(path) as new, new.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

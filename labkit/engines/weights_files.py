@@ -22,7 +22,7 @@ from labkit.data import ILSVRC2012, DataSet, Levels, cache_dir
 from labkit.engines import torchvision_files
 from labkit.errors import LabkitError, UserError
 from labkit.models.catalogue import MODELS
-from labkit.places import users_path
+from labkit.places import rewriting, users_path
 from labkit.records import Record
 from labkit.trial import Trial
 
@@ -142,17 +142,11 @@ def write_weights(trial: Trial, state: dict[str, Any], facts: dict[str, Any]) ->
     import torch
 
     path = weights_folder() / file_name(trial)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     content = {"format": FORMAT, "sha256": state_sha256(state), "facts": facts, "state": state}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with rewriting(path) as file:
             torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UserError(
             f"trained weights can't be written to {path.parent} ({error}); set LABKIT_CACHE or WEIGHTS= to a folder "
             "with room for them."

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from labkit.errors import LabkitError
-from labkit.places import replacing
+from labkit.places import rewriting
 from labkit.records import Record, parse_line, utc_now
 
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"
@@ -107,7 +107,8 @@ class Store:
         packed = plain.with_suffix(PACKED)
         if plain.is_file():
             # Without the time of packing: the same lines give the same file.
-            _replace(packed, gzip.compress(plain.read_bytes(), compresslevel=9, mtime=0))
+            with rewriting(packed) as file:
+                file.write(gzip.compress(plain.read_bytes(), compresslevel=9, mtime=0))
             plain.unlink()
         return packed
 
@@ -115,7 +116,8 @@ class Store:
         """Return the plain file for adding lines, unpacked if only the packed file exists. Delete the packed file."""
         plain, path = self._plain(host, study), self.path(host, study)
         if path != plain:
-            _replace(plain, content_of(path))
+            with rewriting(plain) as file:
+                file.write(content_of(path))
         plain.with_suffix(PACKED).unlink(missing_ok=True)
         return plain
 
@@ -157,12 +159,5 @@ def content_of(path: Path) -> bytes:
 
 def _write_lines(path: Path, records: Iterable[Record]) -> None:
     """Write records to a file that appears whole or not at all."""
-    _replace(path, "".join(record.line() + "\n" for record in records).encode())
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all, and is on the disk when this returns."""
-    with replacing(path) as new, new.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with rewriting(path) as file:
+        file.writelines((record.line() + "\n").encode() for record in records)

@@ -13,7 +13,6 @@ a folder of the user, which the index then names: nothing is written there. Shar
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from pydantic import BaseModel, PositiveInt
 
 from labkit.data.stored.page_cache import sync_file_system
 from labkit.errors import UserError, unknown
-from labkit.places import replacing, users_path
+from labkit.places import rewriting, users_path
 
 FORMS = ("jpeg", "shards", "tfrecord", "parquet", "cache")
 INDEX = "index.json"
@@ -132,10 +131,8 @@ def read_index(folder: Path, form: str) -> Index:
 def write_index(folder: Path, index: Index) -> None:
     """Write the index of a form, the mark that it is whole, after everything else of its file system."""
     sync_file_system(folder)
-    with replacing(folder / index.form / INDEX) as new, new.open("wb") as file:
+    with rewriting(folder / index.form / INDEX) as file:
         file.write(index.model_dump_json(exclude_defaults=True).encode())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def changed_ns(root: Path, folders: Iterable[str]) -> dict[str, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 import struct
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ from labkit.data.npy import ArrayWriter
 from labkit.data.stored.forms import Sample
 from labkit.errors import DataError
 from labkit.hardware.cpu_limits import usable_threads
-from labkit.places import replacing
+from labkit.places import replacing, rewriting
 
 EDGE_PX = 256  # of an image in the cache form: the shorter side is scaled to it, and the centre is kept
 IMAGES_FILE, LABELS_FILE = "images.npy", "labels.npy"
@@ -61,10 +60,8 @@ def pack_file(root: Path, path: Path, form: str, samples: Sequence[Sample], firs
     """
     if not path.exists():
         images = (Packed(first + n, sample.label, read_sample(root, sample)) for n, sample in enumerate(samples))
-        with replacing(path) as new, new.open("wb") as file:
+        with rewriting(path) as file:
             _WRITERS[form](file, images)
-            file.flush()
-            os.fsync(file.fileno())
     return len(samples)
 
 
