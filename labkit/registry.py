@@ -101,7 +101,7 @@ METRICS: dict[str, Metric] = {
         Metric("power_readings", "Readings behind the board power", "readings", "neither"),
         Metric("energy_per_image_j", "Energy per image", "mJ", "less", 1e3),
         Metric("net_energy_per_image_j", "Energy per image above idle", "mJ", "less", 1e3),
-        Metric("images_per_s_per_w", "Efficiency", "images/s/W", "more"),
+        Metric("images_per_s_per_w", "Efficiency", "images/J", "more"),
         Metric("utilisation", "Utilisation (any kernel active)", "%", "neither", 1e2, share=True),
         Metric("sm_activity", "SM activity", "%", "neither", 1e2, share=True),
         Metric("tensor_activity", "Tensor-core activity", "%", "neither", 1e2, share=True),

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from labkit.errors import UserError, unknown
 
@@ -116,37 +116,36 @@ class Trial:
 
     `devices` counts the devices of all `nodes`, equally many on each (but see `placement`). `workload` names a module
     of `labkit.workloads`, or, if it contains a dot, any importable module with `build`. Invalid values raise UserError.
+    `labkit.describe` shows the texts beside the types.
     """
 
     workload: str = "train"
     model: str = "resnet50"
-    image_px: int = 32  # for networks that take images; networks that take words keep the default
+    image_px: Annotated[int, "edge of the images; networks that take words keep the default"] = 32
     classes: int = 1000
-    head: str = "torchvision"  # VGGs at 32x32: torchvision's 4096-wide head, or `head512`
+    head: Annotated[str, "last layers of VGGs at 32 px: torchvision's, 4096 wide, or `head512`"] = "torchvision"
     batch: int = 64
     precision: str = "fp32"
     engine: str = "eager"
-    memory_format: str = "contiguous"  # or channels_last
+    memory_format: str = "contiguous"
     optimizer: str = "sgd"
     learning_rate: float = 0.01
     framework: str = "torch"
     device: str = "cuda"
     devices: int = 1
     data: str = "synthetic32"
-    data_checksum: str = ""  # of the content, so that records on other data never count as done
+    data_checksum: Annotated[str, "checksum of the data; records on other data never count as done"] = ""
     augment: bool = False
     seed: int = 0
-    size: int = 0  # for workloads without a model: matrix edge (matmul), bytes (copy) or operations (launch_rate)
-    energy_windows: int = (
-        0  # long windows (5 s and more) over which energy is measured, instead of the usual timed part
-    )
+    size: Annotated[int, "without a model: matrix edge (matmul), bytes (copy) or operations (launch_rate)"] = 0
+    energy_windows: Annotated[int, "long windows over which energy is measured, instead of the usual timed part"] = 0
     loader: str = "indexed"
-    epochs: int = 0  # whole epochs to train, each with a validation, instead of timing blocks of steps
-    schedule: str = "constant"  # of the learning rate over these epochs
-    target_top1: float = 0.0  # in training runs: the accuracy whose first epoch is wanted; the run continues after it
+    epochs: Annotated[int, "whole epochs to train, each with a validation, instead of timing blocks of steps"] = 0
+    schedule: Annotated[str, "learning rate over the epochs"] = "constant"
+    target_top1: Annotated[float, "accuracy whose first epoch is wanted; the training run continues after it"] = 0.0
     copies: str = "excluded"
-    queries: int = 0  # batches timed one at a time after the timed blocks (fewer if time runs out)
-    threads: int = 0  # CPU threads of one operation; 0 leaves the number to the library, which takes every usable core
+    queries: Annotated[int, "batches timed one at a time after the timed blocks, fewer if time runs out"] = 0
+    threads: Annotated[int, "CPU threads of one operation; 0 leaves the number to the library"] = 0
     weights: str = "initial"
     scaling: str = "weak"
     arrangement: str = "alone"
@@ -156,20 +155,20 @@ class Trial:
     gradient_precision: str = "fp32"
     nodes: int = 1
     network: str = "any"
-    traced_iterations: int = 0  # steps under a profiler after the timed part; they enter no other number
-    traced_s: int = 0  # seconds after which the steps under the profiler end; 0 is the usual limit
-    steps_before: int = 0  # the fewest steps of the trial before the trace and the samples
-    counted: bool = False  # without effect: part of the keys of older records, in which Nsight Compute counted
+    traced_iterations: Annotated[int, "steps under a profiler after the timed part; no other number uses them"] = 0
+    traced_s: Annotated[int, "seconds after which the profiled steps end; 0 is the usual limit"] = 0
+    steps_before: Annotated[int, "fewest steps before the trace and the samples"] = 0
+    counted: Annotated[bool, "without effect: part of the keys of older records"] = False
     parallel: str = "ranks"
     constraint: str = "clipping"
-    samples: int = 0  # for a WGAN: images generated after all other measurements
-    scored: int = 0  # for trained weights: validation images to score (at most all), each hit recorded
-    host_setting: str = "default"  # of the process around an eager loop
+    samples: Annotated[int, "images that a WGAN generates after all other measurements"] = 0
+    scored: Annotated[int, "validation images that trained weights classify; each hit is recorded"] = 0
+    host_setting: Annotated[str, "process around an eager loop"] = "default"
     form: str = "embedded"
     reader: str = "own"
-    workers: int = 0  # processes or threads that read and decode for a reader; `labkit.data.readers` explains 0
+    workers: Annotated[int, "processes or threads that read and decode; `labkit.data.readers` explains 0"] = 0
     cache: str = "warm"
-    readers: int = 1  # each reads the whole data set, and delivers a batch per step
+    readers: Annotated[int, "readers that each read the whole data set and deliver a batch per step"] = 1
     reader_order: str = "own"
 
     def __post_init__(self) -> None:

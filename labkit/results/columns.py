@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pandas as pd
 
 from labkit.errors import UserError, nearest_first
 from labkit.registry import METRICS
-from labkit.trial import Trial
+from labkit.trial import WORDS, Trial
 
 # What ran: the fields of a trial, and `mode`, the name of its execution mode.
 WHAT_RAN = ["mode", *(field.name for field in fields(Trial))]
@@ -21,6 +22,19 @@ WHERE_AND_WHEN = [
     *("started_at", "commit", "record"),
 ]
 HOW_IT_ENDED = ["status", "reason"]
+_MEANINGS = {
+    "mode": "execution mode: engine, precision, memory format and optimiser together (`labkit.recipes`)",
+    "profile": "device file in `params/`",
+    "study": "study that measured the row",
+    "host": "machine, by a hash of its parts",
+    "machine": "hardware and framework; hosts with equal texts can be pooled",
+    "pass_number": "round of the study; each round starts fresh processes",
+    "planned_passes": "rounds that the study plans for this configuration",
+    "process": "process that measured the row",
+    "protocol": "version of how numbers are made; records of two versions are never pooled",
+    "record": "raw record: file below `reports/` and line, counted from 1",
+    "status": "`ok`, or why there is no result",
+}
 _NEAREST = 5  # names of columns in an error
 
 
@@ -37,9 +51,16 @@ def describe(data: pd.DataFrame) -> pd.DataFrame:
         values = data[name].dropna()
         if len(values):
             metric = METRICS.get(name)
-            meaning, unit = (metric.label, metric.si_unit) if metric else (name.replace("_", " "), "")
+            meaning, unit = (metric.label, metric.si_unit) if metric else (_meaning(name), "")
             rows.append((name, meaning, unit, len(values), values.iloc[0]))
     return pd.DataFrame(rows, columns=["column", "meaning", "unit", "values", "example"]).set_index("column")
+
+
+def _meaning(name: str) -> str:
+    """Return the meaning of a column that is no metric: of a trial's field, the text beside its type and its words."""
+    texts = get_args(get_type_hints(Trial, include_extras=True).get(name))[1:]
+    text = _MEANINGS.get(name) or next(iter(texts), name.replace("_", " "))
+    return f"{text} ({', '.join(WORDS[name])})" if name in WORDS else text
 
 
 def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ UNITS: dict[str, tuple[str, str, float]] = {
     "days": ("_s", "s", 1 / 86_400),
     "images/s": ("images_per_s", "images/s", 1),
     "images/s/device": ("images_per_s_per_device", "images/s/device", 1),
-    "images/s/W": ("images_per_s_per_w", "images/s/W", 1),
+    "images/J": ("images_per_s_per_w", "images/J", 1),
     "launches/s": ("launches_per_s", "launches/s", 1),
     "GFLOP": ("flop_per_step", "FLOP", 1e-9),
     "TFLOP/s": ("flop_per_s", "FLOP/s", 1e-12),
