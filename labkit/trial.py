@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -172,15 +173,15 @@ class Trial:
     reader_order: str = "own"
 
     def __post_init__(self) -> None:
-        for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
-            value, kind = getattr(self, f.name), type(f.default)
-            if kind is float and type(value) is int:
-                object.__setattr__(self, f.name, float(value))
+        for name, kind in _kinds().items():
+            value = getattr(self, name)
+            if kind is float and type(value) is int:  # equal, but not the same JSON: one trial would have two keys
+                object.__setattr__(self, name, float(value))
             elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 article = "an" if kind is int else "a"
-                raise UserError(f"a trial's {f.name} must be {article} {kind.__name__}, not {value!r}.")
+                raise UserError(f"a trial's {name} must be {article} {kind.__name__}, not {value!r}.")
             if kind is float and not math.isfinite(value):
-                raise UserError(f"a trial's {f.name} must be a finite number, not {value}.")  # JSON has no other
+                raise UserError(f"a trial's {name} must be a finite number, not {value}.")  # JSON has no other
         for name, valid in WORDS.items():
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", getattr(self, name), valid)
@@ -297,6 +298,12 @@ class Trial:
 _FORMER = frozenset({("stem", "imagenet")})
 
 
+@cache
+def _kinds() -> dict[str, type]:
+    """Return the type of each field of a trial. `fields` itself is too slow for every trial of every record."""
+    return {field.name: type(field.default) for field in fields(Trial)}
+
+
 def trial_from_dict(values: dict[str, Any]) -> Trial:
     """Return the trial of a record. Raise UserError for unknown fields, which come from a newer labkit."""
     known = {name: value for name, value in values.items() if (name, value) not in _FORMER}
@@ -308,7 +315,7 @@ _OF_MODE = "A mode is several fields: pass, for example, `**labkit.recipes.recip
 
 
 def _check_fields(names: Iterable[str], hint: str = "") -> None:
-    valid = {field.name for field in fields(Trial)}
+    valid = _kinds()
     for name in names:
         if name not in valid:
             raise unknown("trial field", name, valid, hint=_OF_MODE if name == "mode" else hint)

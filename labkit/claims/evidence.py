@@ -161,9 +161,9 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     Trials with a host setting fit only a test that names it: papers speak of loops that nobody tuned that way. Trials
     that read files fit only a test that names a field of them: the others are about devices that do not wait for data.
     """
-    left = [side for side in sides if "host_setting" in wanted or side.field("host_setting") == Trial().host_setting]
+    left = [side for side in sides if "host_setting" in wanted or side.field("host_setting") == Trial.host_setting]
     if not {"form", *OF_READERS} & set(wanted):
-        left = [side for side in left if side.field("form") == Trial().form]
+        left = [side for side in left if side.field("form") == Trial.form]
     return _having(left, wanted)
 
 
