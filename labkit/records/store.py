@@ -23,6 +23,8 @@ from labkit.records import Record, parse_line, utc_now
 
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"
 LARGEST_BYTES = 2**27  # of an unpacked file; the largest so far has 2 MB
+# Path of a file -> its version and its records: a site reads each file about four times.
+_READ: dict[Path, tuple[tuple[object, ...], list[Record]]] = {}
 
 
 class Store:
@@ -71,6 +73,13 @@ class Store:
         path = self.path(host, study)
         if not path.is_file():
             return []
+        about = path.stat()  # before reading: lines that are appended meanwhile change it
+        version = (study, host, about.st_ino, about.st_size, about.st_mtime_ns)
+        if _READ.get(path, ((), []))[0] != version:
+            _READ[path] = (version, self._parsed(path, study, host))
+        return list(_READ[path][1])
+
+    def _parsed(self, path: Path, study: str, host: str) -> list[Record]:
         records = []
         lines = content_of(path).decode("utf-8", errors="replace").split("\n")
         for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is torn or empty

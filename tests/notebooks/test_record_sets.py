@@ -10,8 +10,7 @@ import ast
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +90,8 @@ RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
 
 
 @pytest.fixture(scope="module", params=RECORD_SETS)
-def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Yield a profile's name and a folder with a set of its records, which are read once for all notebooks."""
+def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Return a profile's name and a folder with a set of its records."""
     hw, change = RECORD_SETS[request.param]
     folder, source = tmp_path_factory.mktemp("reports"), committed_reports() / hw
     for study in STUDIES if request.param != "none" else ():
@@ -105,13 +104,7 @@ def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
                 path.write_text("".join(record.line() + "\n" for record in records), encoding="utf-8")
                 (folder / hw / "hosts").mkdir(exist_ok=True)
                 shutil.copy(source / "hosts" / f"{host}.json", folder / hw / "hosts")
-    read = cache(lambda report, study, host: tuple(read_store(Store(report), study, host)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "read", lambda store, study, host: list(read(store.report, study, host)))
-        yield hw, folder
-
-
-read_store = Store.read
+    return hw, folder
 
 
 def shown_by(notebook: Path, **parameters: str) -> dict[str, list[str]]:

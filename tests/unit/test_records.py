@@ -193,6 +193,17 @@ def test_records_are_read_in_the_order_in_which_they_were_written(store: Store) 
     assert [item for host in store.hosts() for item in store.read(STUDY, host)] == made
 
 
+def test_a_file_is_parsed_again_only_after_it_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(record_store, "parse_line", lambda line: (lines.append(line), parse_line(line))[1])
+    first, second = record(batch=1), record(batch=2)
+    store.append(first)
+    store.read(STUDY, HOST).clear()
+    assert store.read(STUDY, HOST) == [first] and len(lines) == 1
+    store.append(second)
+    assert store.read(STUDY, HOST) == [first, second] and len(lines) == 3
+
+
 def test_packed_records_are_smaller_and_are_unpacked_by_the_next_append(store: Store) -> None:
     made = [record(batch=batch) for batch in range(1, 30)]
     for item in made[:-1]:
