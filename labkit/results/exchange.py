@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,22 +30,24 @@ def numbers(results: Results) -> pd.DataFrame:
     A trial that failed in some pass also has a row with its reason, even if other passes have a result.
     """
     frame = results.frame()
-    groups = frame.groupby([*_ABOUT, "key_hash"], sort=False, dropna=False)
-    rows = [row for _, passes in groups for row in _of_trial(passes)]
+    passes = frame[[*_ABOUT, *WHAT_RAN, "commit", "record", "status", "reason"]].to_dict("records")
+    values = frame[list(METRICS)].to_numpy(dtype=float)
+    groups = frame.groupby([*_ABOUT, "key_hash"], sort=False, dropna=False).indices
+    rows = [row for places in groups.values() for row in _of_trial([passes[n] for n in places], values[places])]
     return pd.DataFrame(rows, columns=COLUMNS).astype(frame.dtypes[WHAT_RAN].to_dict())
 
 
-def _of_trial(passes: pd.DataFrame) -> list[dict[str, Any]]:
-    first = passes.iloc[0]
+def _of_trial(passes: list[dict[str, Any]], values: np.ndarray) -> list[dict[str, Any]]:
+    """Return the rows of a trial, from its passes and their metrics (a row per pass, a column per metric)."""
+    first = passes[0]
     common = {
         **{name: first[name] for name in (*_ABOUT, *WHAT_RAN)},
-        "commit": " ".join(sorted(set(passes["commit"]))),
-        "records": _records(passes["record"]),
+        "commit": " ".join(sorted({made["commit"] for made in passes})),
+        "records": _records(made["record"] for made in passes),
     }
     rows = []
-    readings = passes["power_readings"].min()
-    columns = passes[list(METRICS)].to_numpy(dtype=float).T  # at once: a Series per metric takes twice as long
-    for metric, column in zip(METRICS.values(), columns, strict=True):
+    readings = np.fmin.reduce(values[:, list(METRICS).index("power_readings")])  # NaN only if all are
+    for metric, column in zip(METRICS.values(), values.T, strict=True):
         interval = interval_of(column[~np.isnan(column)].tolist(), metric.name)
         if interval is not None:
             ends = {"value": interval.point, "low": interval.low, "high": interval.high, "passes": interval.n}
@@ -52,11 +55,11 @@ def _of_trial(passes: pd.DataFrame) -> list[dict[str, Any]]:
             why = f"from fewer than {FEW_READINGS} readings of power" if few else None
             about = {"reason": why, "metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}
             rows.append({**common, **about, **ends, "confidence": CONFIDENCE, "status": "ok"})
-    failed = passes[passes["status"] != "ok"]
-    if failed.empty:
+    failed = [made for made in passes if made["status"] != "ok"]
+    if not failed:
         return rows
-    reasons = "; ".join(dict.fromkeys(filter(None, failed["reason"])))
-    status = "; ".join(dict.fromkeys(failed["status"]))
+    reasons = "; ".join(dict.fromkeys(made["reason"] for made in failed if made["reason"]))
+    status = "; ".join(dict.fromkeys(made["status"] for made in failed))
     return [*rows, {**common, "passes": 0, "status": status, "reason": reasons or None}]
 
 
@@ -65,7 +68,7 @@ def _unit(unit: str, si_unit: str, profile: str) -> str:
     return cost.currency if cost else si_unit
 
 
-def _records(places: pd.Series) -> str:
+def _records(places: Iterable[str]) -> str:
     """Return the places of all passes in one text: `h200/records/<host>/01_training.jsonl.gz:3,40,77`."""
     by_file: dict[str, list[int]] = {}
     for place in places:
