@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import labkit.report  # noqa: F401 - spares the tests that import nbformat seconds, as its first lines say
 from tests import commands
 from tests.once import once
 from tests.processes import nothing_left_running

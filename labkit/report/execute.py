@@ -73,6 +73,7 @@ def execute(
                 str(notebook),
                 str(output),
                 parameters=parameters,
+                engine_name=_engine(),
                 kernel_name=KERNEL,
                 cwd=str(notebook.parent),
                 progress_bar=False,
@@ -100,6 +101,26 @@ def execute(
             return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
     skipped = _never_ran(output)
     return Execution(f"{skipped} code cells never ran" if skipped else None)
+
+
+def _engine() -> str:
+    """Register an engine of papermill that saves the notebook once, at its end, and return the engine's name.
+
+    Papermill's own engine saves it twice for each cell, which takes longer than most cells.
+    """
+    from papermill.engines import NBClientEngine, papermill_engines
+
+    class SavingOnce(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
+            path, nb_man.output_path = nb_man.output_path, None
+            try:
+                super().execute_managed_notebook(nb_man, kernel_name, **options)
+            finally:
+                nb_man.output_path = path  # papermill saves after this, also when a cell or the kernel failed
+
+    papermill_engines.register(KERNEL, SavingOnce)
+    return KERNEL
 
 
 # The kernel's own stderr is not part of a cell's output: an interrupted kernel writes tracebacks there.

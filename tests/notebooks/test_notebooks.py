@@ -121,6 +121,8 @@ def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, sai
     outcome = execute(broken, tmp_path / "out.ipynb", {"x": 2}, timeout_s=5)
     assert outcome.reason is not None and said in outcome.reason
     assert not outcome.user_mistake
+    saved = json.loads((tmp_path / "out.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert [cell["execution_count"] for cell in saved if cell["source"] == ["x = 1"]] == [1], "what ran before is kept"
 
 
 def test_a_user_error_inside_a_notebook_is_reported_as_a_user_mistake(tmp_path: Path) -> None:
