@@ -18,7 +18,9 @@ from labkit.engines.damping import damp
 from labkit.engines.in_keras.sgd import TorchSGD
 from labkit.engines.training import plain_sgd
 from labkit.models import build, in_keras
+from labkit.models.in_keras import resnet50
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, pairs
+from labkit.torchvision_import import import_torchvision
 
 CLASSES, STEPS = 10, 3
 RATE_IN_FLOAT64 = 0.01  # a trial's default
@@ -48,6 +50,18 @@ CASES = {
     "inception_bn": Case(1e-7),
     "inception_v3": Case(1e-7, px=299, batch=2),  # the only size for which labkit builds this network
 }
+
+
+def shorten_resnet50(first: int) -> None:
+    """Leave `first` blocks in the first stage of both networks and one in each other stage, to save most of the time.
+
+    With two blocks, the network has both kinds: the later blocks of a stage add their input unchanged.
+    """
+    blocks = [first, 1, 1, 1]
+    resnet50.STAGES = tuple((width, number) for (width, _), number in zip(resnet50.STAGES, blocks, strict=True))
+    resnet = import_torchvision().models.resnet
+    short = partial(resnet.ResNet, resnet.Bottleneck, blocks)
+    resnet.resnet50 = import_torchvision().models.resnet50 = lambda weights, **options: short(**options)
 
 
 def compare(name: str, precision: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import keras
@@ -23,12 +23,10 @@ from labkit.engines.in_keras.training import KerasTraining, Pixels, make_trainin
 from labkit.engines.training import plain_sgd
 from labkit.errors import GateError
 from labkit.models import build
-from labkit.models.in_keras import resnet50
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
-from labkit.torchvision_import import import_torchvision
 from labkit.trial import Trial
 from labkit.workloads import build_workload
-from tests.keras_beside_torch import settle
+from tests.keras_beside_torch import settle, shorten_resnet50
 
 FRAMEWORK = f"keras-{keras.backend.backend()}"
 BATCH, RATE = 16, 1e-3  # a small rate: at a larger one, three steps would compare rounding (`keras_beside_torch`)
@@ -160,17 +158,8 @@ def dropout() -> dict[str, Any]:
     return {"gate": workload.facts["gate"], "first": workload.facts["first_loss"], "rates": rates}
 
 
-def shorten_resnet50() -> None:
-    """Leave one block in each stage of both networks: all kinds of layers, and a third of the layers to trace."""
-    resnet50.STAGES = tuple((width, 1) for width, _ in resnet50.STAGES)
-    torchvision = import_torchvision()
-    resnet = torchvision.models.resnet
-    short = partial(resnet.ResNet, resnet.Bottleneck, [1] * len(resnet50.STAGES))
-    torchvision.models.resnet50 = lambda weights, **options: short(**options)
-
-
 if __name__ == "__main__":
-    shorten_resnet50()
+    shorten_resnet50(first=1)
     reference._in_a_process = reference._compute  # PyTorch is loaded in this process
     jobs = {"gate": gate, "dropout": dropout}
     print(json.dumps({job: jobs[job]() if job in jobs else steps(job) for job in sys.argv[1:]}))
