@@ -32,7 +32,7 @@ from labkit.models import count
 from labkit.places import ROOT
 from labkit.trial import FRAMEWORKS, Trial
 from labkit.workloads import build_workload
-from tests.faulty.campaign import records, run, trial
+from tests.faulty.campaign import records, run
 
 ON_CPU = {"device": "cpu", "model": "resnet50", "batch": 4}
 
@@ -183,25 +183,17 @@ def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: 
 
 
 @pytest.mark.timeout(900)
-def test_a_framework_crash_costs_no_other_record_and_records_hold_their_facts(tmp_path: Path) -> None:
+def test_a_trial_of_keras_gives_a_record_with_its_facts(tmp_path: Path) -> None:
+    """`test_frameworks` makes the processes of frameworks fail."""
     needs("keras-tensorflow")
     data = open_data("synthetic32", train_images=64, val_images=8)
     # Its trace is shorter than ResNet-50's.
     about = ON_CPU | {"model": "vgg16", "head": "head512", "data": data.name, "data_checksum": data.checksum}
     sound = Trial(framework="keras-tensorflow", engine="function", **about)
-    refused = replace(sound, framework="keras-jax", engine="eager")
-    run(
-        [sound, replace(trial("segfault"), framework="keras-torch"), trial("exhaust_numpy"), refused],
-        tmp_path,
-        limit_s=300,
-    )
+    run([sound, replace(sound, framework="keras-jax", engine="eager")], tmp_path, limit_s=300)
     by_framework = {record.framework: record for record in records(tmp_path)}
-    assert {name: record.status for name, record in by_framework.items()} == {
-        "keras-tensorflow": "ok",
-        "keras-torch": "crashed",
-        "none": "oom",
-        "keras-jax": "unsupported",
-    }
+    statuses = {name: record.status for name, record in by_framework.items()}
+    assert statuses == {"keras-tensorflow": "ok", "keras-jax": "unsupported"}
     record = by_framework["keras-tensorflow"]
     assert record.result is not None and record.result.kind == "blocks" and record.result.device_s is None
     assert record.result.images_per_step == 4
