@@ -47,7 +47,7 @@ def no_layer() -> None:
 
 
 def no_room() -> None:
-    raise MemoryError("no room for this layer")
+    raise torch.OutOfMemoryError("no room for this layer")
 
 
 build = Together
