@@ -26,6 +26,7 @@ def gone(of: Project) -> bool:
     return eventually(lambda: not processes_with_lock(of.environment["LABKIT_LOCK"]))
 
 
+@pytest.mark.slow
 def test_a_signal_at_a_random_moment_of_a_report_loses_and_doubles_nothing(short_project: Project) -> None:
     """One point of the campaign that `make test-faults` runs. Its seed is in the message of a failure."""
     studies = ("07_precision",)
