@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "labkit."
+NO_VALUE = "**Not measured:** no record has the values of this answer."
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,16 @@ class Answer:
         return {"text/plain": "\n".join(self.bullets), "text/html": f'<div class="lk-answer"><ul>{items}</ul></div>'}
 
 
-def answer(*bullets: str, short: str = "", number: str = "", reason: str = "") -> Answer:
+def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VALUE) -> Answer:
     """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`.
 
-    A bullet without a measured value is left out. If no bullet has one, the `reason` why is the answer, and without a
-    reason the first bullet.
+    A bullet without a measured value is left out. If no bullet has one, the `reason` why is the answer.
     """
     import scrapbook
 
     shown = tuple(bullet for bullet in bullets if not _is_missing(bullet))
     if not shown:
-        shown, short = ((reason,), reason.replace("**", "")) if reason else (bullets[:1], short)
+        shown, short = (reason,), reason.replace("**", "")
     for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
         if value:
             scrapbook.glue(PREFIX + name, value)

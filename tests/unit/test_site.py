@@ -490,6 +490,6 @@ def test_an_answer_leaves_out_bullets_without_a_value(monkeypatch: pytest.Monkey
     power, price = "**Power at 5 W:** not measured (no sensor 2).", "**Price:** not measured. The paper: 5 times."
     assert scraps.answer("**Speed:** 3 images/s.", power, price).bullets == ("**Speed:** 3 images/s.", price)
     assert published["labkit.headline"] == f"**Speed:** 3 images/s.\n\n{price}"
-    assert scraps.answer(power, power).bullets == (power,)
+    assert scraps.answer(power, power).bullets == (scraps.NO_VALUE,)
     assert scraps.answer(power, reason="**Power:** no sensor.", short=power).bullets == ("**Power:** no sensor.",)
     assert published["labkit.short"] == "Power: no sensor."
