@@ -7,6 +7,7 @@ network and images. It differs from the baseline in precision too, whose effect 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -251,9 +252,17 @@ def mode_name(trial: Trial) -> str:
     """
     if is_plain(trial):
         return "baseline"
-    fused = ["fused SGD"] if trial.optimizer == "sgd_fused" else []
-    setting = [HOST_SETTING_TITLES[trial.host_setting]] if trial.host_setting != "default" else []
-    return ", ".join([_MODES[trial.engine], *fused, *setting])
+    fused = _FUSED if trial.optimizer == "sgd_fused" else ""
+    return _joined((_MODES[trial.engine], fused, HOST_SETTING_TITLES.get(trial.host_setting, "")))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return ", ".join(filter(None, parts))
+
+
+_FUSED = "fused SGD"
+# Every name of an execution mode.
+MODE_NAMES = ("baseline", *map(_joined, product(_MODES.values(), ("", _FUSED), ("", *HOST_SETTING_TITLES.values()))))
 
 
 _DEFAULT = Trial()

@@ -35,7 +35,7 @@ _MEANINGS = {
     "record": "raw record: file below `reports/` and line, counted from 1",
     "status": "`ok`, or why there is no result",
 }
-_NEAREST = 5  # names of columns in an error
+NEAREST = 5  # names of columns in an error
 
 
 def describe(data: pd.DataFrame) -> pd.DataFrame:
@@ -63,11 +63,17 @@ def _meaning(name: str) -> str:
     return f"{text} ({', '.join(WORDS[name])})" if name in WORDS else text
 
 
+def unique(*names: str | Iterable[str] | None) -> list[str]:
+    """Return the given column names, each once; None and empty arguments are skipped."""
+    flat = [part for name in names if name for part in ([name] if isinstance(name, str) else name)]
+    return list(dict.fromkeys(flat))
+
+
 def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:
     """Raise UserError, with the nearest names, if a table lacks one of the columns."""
     absent = [name for name in dict.fromkeys(names) if name not in data]
     if absent:
-        near = [f"nearest to {name}: {', '.join(nearest_first(name, map(str, data))[:_NEAREST])}" for name in absent]
+        near = [f"nearest to {name}: {', '.join(nearest_first(name, map(str, data))[:NEAREST])}" for name in absent]
         raise UserError(
             f"the table has no column {', '.join(absent)}; {'; '.join(near)}. `labkit.describe(table)` lists its "
             f"columns with their meanings."

@@ -17,8 +17,11 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.errors import UserError
-from labkit.results.columns import RECORDS, WHAT_RAN, check_columns
+from labkit.errors import UserError, nearest_first
+from labkit.models import MODELS
+from labkit.recipes import MODE_NAMES
+from labkit.registry import STUDIES
+from labkit.results.columns import NEAREST, RECORDS, WHAT_RAN, check_columns, unique
 from labkit.results.intervals import (
     HOSTS,
     Passes,
@@ -29,7 +32,7 @@ from labkit.results.intervals import (
     ratio_of,
 )
 from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
-from labkit.trial import ASKED_AFTER
+from labkit.trial import ASKED_AFTER, FRAMEWORKS, WORDS
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
@@ -39,23 +42,25 @@ SHOWN = ("image_px", "framework")  # two rows that differ here answer different 
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[..., Interval | None]
+# The valid words of columns, unless the caller or a workload of the caller's own has put others there.
+_VALID = {**WORDS, "mode": MODE_NAMES, "framework": FRAMEWORKS, "model": tuple(MODELS), "study": tuple(STUDIES)}
 
 
-def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.DataFrame:
+def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> pd.DataFrame:
     """Return the mean of a metric with its 95 % interval, one row per group of `by`.
 
     The interval is over passes, or over hosts if a group has rows of three or more equal hosts. Positive values have a
     geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an arithmetic mean. A group
-    without a value is left out. Raise UserError for a missing column, and if a group mixes configurations: the message
-    names the columns that `by` lacks. Raise it too for two hosts or unequal ones, and if the groups differ in size of
-    image or framework, and no column of `by` says so.
+    without a value is left out. Raise UserError for a missing column, a metric without numbers, and if a group mixes
+    configurations: the message names the columns that `by` lacks. Raise it too for two hosts or unequal ones, and if
+    the groups differ in size of image or framework, and no column of `by` says so.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> labkit.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
-    check_columns(data, [metric, *by])
-    rows, measured = [], data.dropna(subset=[metric])
+    by = unique(by)
+    rows, measured = [], _measured(data, metric, by)
     _check_side_by_side(measured, by)
     varying = _varying(measured, by)
     for key, group in _groups(measured, by):
@@ -64,15 +69,15 @@ def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.Data
     return _as_table(rows, data, by)
 
 
-def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
+def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
     """Return a metric divided by that of the rows with the values of `over`, one row per group of `by`.
 
     Two groups are compared if they agree in all other columns of `by`. If both ran on the same three or more hosts, the
     ratio is formed of each host's means. If both ran in the same passes of a study and host, it is formed within each
     pass, without passes that a second process finished. Else it is unpaired (Welch 1947, on the logarithm). So is the
     ratio of trials with different numbers of planned passes, because it uses all passes of both: half of the noisier
-    side's passes are worth more than pairing. Raise UserError as `estimate` does, and if both sides share one or two of
-    several hosts.
+    side's passes are worth more than pairing. Raise UserError as `estimate` does, for a word in `over` that its column
+    never holds, and if both sides share one or two of several hosts.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
@@ -81,7 +86,7 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Seque
     return _compared(data, metric, over, by, ratio_of, paired_share_ratio)
 
 
-def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
+def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
     """Return a metric minus that of the rows with the values of `over`, one row per group of `by`.
 
     Groups are paired as in `ratio`. The accuracies `top1` and `top5` of `Results.hits()` are compared image by image:
@@ -91,11 +96,14 @@ def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: 
 
 
 def _compared(
-    data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], of_passes: Form, of_images: Form
+    data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], of_passes: Form, of_images: Form
 ) -> pd.DataFrame:
-    check_columns(data, [metric, *by, *over])
+    if not isinstance(over, Mapping) or not over:
+        raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
+    by = unique(by)
+    measured = _measured(data, metric, [*by, *over])
+    _check_words(data, over)
     shared = [name for name in by if name not in over]
-    measured = data.dropna(subset=[metric])
     _check_side_by_side(measured, by)
     is_base = pd.Series(True, index=measured.index)
     for name, value in over.items():
@@ -117,6 +125,28 @@ def _compared(
             found = of_passes(first, second, paired=paired)
         rows.append({**key, **_estimated(found, group)})
     return _as_table(rows, data, by)
+
+
+def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with a value of the metric. Raise UserError for a missing column, and for texts as values."""
+    check_columns(data, [metric, *names])
+    measured = data.dropna(subset=[metric])
+    if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
+        raise UserError(
+            f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "
+            f"`labkit.describe(table)` lists the metrics with their units."
+        )
+    return measured
+
+
+def _check_words(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
+    """Raise UserError for a word that a column never holds. A column with words of the caller's own may hold any."""
+    for name, value in over.items():
+        here, valid = set(data[name].dropna()), _VALID.get(name, ())
+        if here and here <= set(valid) and value not in valid:
+            near = ", ".join(map(repr, nearest_first(str(value), valid)[:NEAREST]))
+            held = ", ".join(map(repr, sorted(here)))
+            raise UserError(f"the column {name} never holds {value!r}; nearest: {near}. This table has {held}.")
 
 
 def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes, bool]:

@@ -17,12 +17,6 @@ NOT_MEASURED = "not measured"
 NUMBER_DIGITS = 4  # of the tables behind figures, which give exact values
 
 
-def unique(*names: str | Sequence[str] | None) -> list[str]:
-    """Return the given column names, each once; None and empty arguments are skipped."""
-    flat = [part for name in names if name for part in ([name] if isinstance(name, str) else name)]
-    return list(dict.fromkeys(flat))
-
-
 def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
     """Return one row per group of `by`, in display order: `value`, `low`, `high`, …, and a `reason` if `value` is NaN.
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from labkit.results.columns import unique
 from labkit.show.draw import (
     Look,
     Note,
@@ -25,7 +26,7 @@ from labkit.show.draw import (
     value_axis,
 )
 from labkit.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
-from labkit.show.frames import estimates, unique, why_nothing
+from labkit.show.frames import estimates, why_nothing
 from labkit.show.labels import in_order, label, phrase
 from labkit.show.quantities import NAN, amount, digits_of, metric_of
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from labkit.errors import UserError
+from labkit.results.columns import unique
 from labkit.show.draw import (
     ABOVE,
     BELOW,
@@ -27,7 +28,7 @@ from labkit.show.draw import (
     value_axis,
 )
 from labkit.show.figure import WIDTH_IN, Figure, colour, slug, styled
-from labkit.show.frames import estimates, unique, why_nothing
+from labkit.show.frames import estimates, why_nothing
 from labkit.show.labels import heading, in_order, label
 from labkit.show.quantities import amount, digits_of, metric_of
 

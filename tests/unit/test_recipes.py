@@ -12,6 +12,7 @@ from labkit.recipes import (
     CAPTURED,
     COMPILED,
     FRAMEWORK_ENGINES,
+    MODE_NAMES,
     PLAIN,
     engine_class,
     in_precision,
@@ -53,6 +54,11 @@ def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound()
     assert passes == [6.5, 4.25, 3.125, 2.5625]
     assert passes[-1] > weight_passes("sgd_master", 10**6) > forward_backward_and_new_weights
     assert {weight_passes(optimizer, devices) for optimizer in ("sgd", "sgd_fused") for devices in (1, 8)} == {8.0}
+
+
+def test_every_name_of_a_mode_is_listed() -> None:
+    fields = {"engine": ENGINES, "optimizer": ("sgd", "sgd_fused"), "host_setting": HOST_SETTINGS}
+    assert {mode_name(trial) for trial in grid(**fields, precision=("fp32", "bf16"))} == set(MODE_NAMES)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))

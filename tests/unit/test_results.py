@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -174,6 +175,51 @@ def test_a_missing_column_is_named_with_the_five_nearest(frame: pd.DataFrame) ->
             draw()
     with pytest.raises(UserError, match=r"no column modes, batches; .*; nearest to batches: batch, "):
         ratio(frame, "images_per_s", over={"batches": 64}, by=["modes"])
+
+
+def test_one_column_may_be_given_as_a_text() -> None:
+    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]})
+    assert estimate(data, "images_per_s", by="mode").equals(estimate(data, "images_per_s", by=["mode"]))
+    assert ratio(data, "images_per_s", over={"mode": "baseline"}, by="mode")["value"].tolist() == [2]
+
+
+def test_a_column_of_texts_is_no_metric(frame: pd.DataFrame) -> None:
+    for refused in (
+        lambda: estimate(frame, "engine"),
+        lambda: ratio(frame, "engine", over={"mode": "baseline"}, by="mode"),
+    ):
+        with pytest.raises(UserError, match=r"column engine has no numbers, .* `labkit.describe"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"mode": "Baseline"}, "column mode never holds 'Baseline'; nearest: 'baseline', .* has 'CUDA graph', 'base"),
+        ({"mode": "compile"}, "never holds 'compile'; nearest: 'compiled', "),
+        ({"precision": "FP32"}, "never holds 'FP32'; nearest: 'fp32', "),
+        ({"model": ["vgg16"]}, r"never holds \['vgg16'\]; nearest: 'vgg16', "),
+        ("baseline", "`over` must map columns to values, .* is 'baseline'"),
+        ({}, "`over` must map columns to values"),
+    ],
+)
+def test_a_comparison_with_what_cannot_be_is_refused(over: Any, said: str) -> None:
+    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16", precision="fp32")
+    with pytest.raises(UserError, match=said):
+        ratio(data, "images_per_s", over=over, by="mode")
+
+
+def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
+    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16")
+    own = data.assign(mode=["as usual", "faster"])
+    for rows, over in [
+        (data, {"mode": "compiled, fused SGD"}),
+        (data, {"model": "resnet50"}),
+        (data, {"batch": 64}),
+        (data[:0], {"mode": "Baseline"}),
+        (own, {"mode": "fastest"}),
+    ]:
+        assert ratio(rows, "images_per_s", over=over, by="mode").empty, over
 
 
 def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.DataFrame) -> None:
