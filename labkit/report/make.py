@@ -41,6 +41,7 @@ from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, line_of_ro
 from labkit.report.rounds import Rounds
 from labkit.report.status import StudyRun, write_run
 from labkit.results import reports_folder
+from labkit.results.load import without_records
 from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import duration
@@ -149,13 +150,18 @@ def make_report(request: Request) -> int:
 
 
 def make_render(request: Request) -> int:
-    """Render the site from the records alone. Return the same exit codes as `make_report`."""
+    """Render the site from the records alone, with a warning if there are none. Return codes as `make_report` does."""
     if not request.hw:
         raise UserError("say which report to render, for example `make render HW=h200`.")
     host = this_host()
     profile = load_profile(request.hw)
     studies = chosen_studies(request.study)
-    (reports_folder() / profile.name).mkdir(parents=True, exist_ok=True)
+    report = reports_folder() / profile.name
+    missing = [study for study in studies if not Store(report).hosts(study)]
+    if missing and (request.study or missing == studies):
+        reason = without_records(profile.name, missing if request.study else [])
+        print(f"labkit: warning: {reason} Pages without records hold no results.", file=sys.stderr, flush=True)
+    report.mkdir(parents=True, exist_ok=True)
     return _run_all(profile, host, request, "render", studies, {})
 
 

@@ -41,18 +41,31 @@ def load(hw: str = "", study: str = "") -> Results:
     >>> labkit.load("h200", "training")  # doctest: +SKIP
     >>> labkit.load()  # all profiles and studies  # doctest: +SKIP
     """
-    recorded = sorted(path.parent.name for path in reports_folder().glob("*/records"))
-    profiles = [load_profile(hw)] if hw else [load_profile(name) for name in recorded]
+    profiles = [load_profile(name) for name in ([hw] if hw else profiles_with_records(list(STUDIES)))]
     studies = [find_study(study)] if study else list(STUDIES.values())
     pairs = [(profile, about, Store(reports_folder() / profile.name)) for profile in profiles for about in studies]
     selected = [study_records(profile, about, store=store) for profile, about, store in pairs if store.hosts(about.id)]
     if not selected:
-        what = f"{find_study(study).id} of " if study else ""
-        raise UserError(
-            f"there are no records of {what}{hw or 'any profile'}. Profiles with records: {', '.join(recorded)}."
-        )
-
+        raise UserError(without_records(hw, [about.id for about in studies] if study else []))
     return Results(selected, partial(other_hosts, selected))
+
+
+def profiles_with_records(studies: Sequence[str]) -> list[str]:
+    """Return the names of the profiles that have records of one of the studies, sorted."""
+    reports = sorted(path.parent for path in reports_folder().glob("*/records"))
+    return [report.name for report in reports if any(map(Store(report).hosts, studies))]
+
+
+def without_records(hw: str, studies: Sequence[str]) -> str:
+    """Return a sentence: what has no records, and which profiles and studies of the profile have some."""
+    there = [name for name in STUDIES if hw and Store(reports_folder() / hw).hosts(name)]
+    what = f"{', '.join(studies)} of " if studies else ""
+    profiles = ", ".join(profiles_with_records(studies or list(STUDIES))) or "none"
+    return (
+        f"there are no records of {what}{hw or 'any profile'}. "
+        f"Profiles with {'them' if studies else 'records'}: {profiles}."
+        + (f" Studies with records of {hw}: {', '.join(there)}." if there else "")
+    )
 
 
 def other_hosts(shown: Sequence[StudyRecords]) -> list[StudyRecords]:

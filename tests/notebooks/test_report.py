@@ -223,6 +223,7 @@ def test_a_report_of_tracing_is_complete(smoke: Report) -> None:
 def test_a_profile_without_records_is_rendered(site: Site) -> None:
     report, said = site.folder / UNRECORDED, site.said[UNRECORDED]
     runs = read_runs(report)
+    assert f"warning: there are no records of {TRAINING}, 03_multi_gpu of {UNRECORDED}. " in said
     assert set(runs) == {TRAINING, "03_multi_gpu"}, "rendered side by side, each in its own process"
     assert {run.status for run in runs.values()} == {"ok"}
     assert said.count(" done in ") == len(runs) and f"[{len(runs)}/{len(runs)}]" in said

@@ -120,7 +120,12 @@ def test_an_unknown_profile_or_a_study_without_records_is_refused(monkeypatch: p
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     with pytest.raises(UserError, match="h200"):
         load("h2000")
-    with pytest.raises(UserError, match="there are no records of 12_data_pipeline of h100"):
+    with pytest.raises(UserError, match=r"no records of k40m\. Profiles with records: cpu, h100, .*h200_x4\.$"):
+        load("k40m")
+    said = (
+        r"no records of 12_data_pipeline of h100\. Profiles with them: cpu, h200\. Studies with records of h100: 01_tr"
+    )
+    with pytest.raises(UserError, match=said):
         load("h100", "data_pipeline")
 
 
