@@ -6,6 +6,10 @@ VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS KEEP_TRACES TIME ON NODES
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
+# The lines above have overridden all variables that labkit has, so what still comes from the command line is misspelt.
+$(foreach name,$(filter-out PYTHON LABKIT_%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),\
+    $(error labkit: unknown make variable $(name); valid: $(VARIABLES) PYTHON. `make help` explains them)))
+
 ifdef PYTHON
 # An interpreter that has the packages already (a GPU host without network): used as it is, nothing is installed.
 override PYTHON := $(value PYTHON)

@@ -134,7 +134,7 @@ def report(
 
 @app.command()
 def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
-    """Render the site of a profile from its records, without measuring."""
+    """Render the site of a profile from its records, without measuring. Without records, warn and exit with 0."""
     from labkit.report.make import make_render
 
     raise typer.Exit(make_render(_request(hw, study, scale, "")))
@@ -157,12 +157,18 @@ def plan(
     force: Force = "",
     weights: Weights = "",
     reuters: Reuters = "",
+    keep_traces: KeepTraces = "",
+    time: Time = "",
+    on: On = "",
+    nodes: Nodes = "",
 ) -> None:
     """List the trials that a report would run, and the time they should take."""
     from labkit.report.make import make_plan
     from labkit.report.plan import line_of_rounds
 
-    _, _, plans = make_plan(_request(hw, study, scale, data, force, weights, reuters))
+    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
+    _nodes(on, nodes)
+    _, _, plans = make_plan(request)
     for study_plan in plans:
         print(study_plan.line())
         for trial in study_plan.trials:

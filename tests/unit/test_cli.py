@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,9 @@ def test_absent_hardware_is_refused_with_the_next_steps() -> None:
         (["report", "--on", "slurm", "--hw", "k80"], ["k80", "can't be measured"]),
         (["report", "--on", "slurm", "--hw", "cpu", "--nodes", "two"], ["NODES=two", "no number"]),
         (["report", "--nodes", "2"], ["NODES=", "ON=slurm"]),
+        (["plan", "--nodes", "2"], ["NODES=", "ON=slurm"]),
+        (["plan", "--on", "slurmm"], ["unknown ON 'slurmm'", "slurm"]),
+        (["plan", "--time", "soon"], ["TIME=soon", "45m"]),
         (["report", "--force", "maybe"], ["FORCE", "0, 1"]),
         (["report", "--keep-traces", "yes"], ["KEEP_TRACES", "0, 1"]),
         (["report", "--hw", "cpu", "--weights", "/nowhere"], ["WEIGHTS=/nowhere", "not a folder", "<model>-<px>px-"]),
@@ -134,21 +138,44 @@ def test_the_baseline_may_come_from_the_environment_and_an_empty_one_is_ignored(
     assert given == ["", "h100", "h200"]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--hw", "v100_sxm2"), "no records of v100_sxm2. Profiles with records: h100, h200. Pages"),
+        (
+            ("--hw", "h100", "--study", "inference"),
+            "no records of 05_inference of h100. Profiles with them: none. Stud",
+        ),
+        (("--hw", "h100", "--study", "training,power"), "no records of 04_power of h100. "),
+        (("--hw", "h100"), ""),
+        (("--hw", "h100", "--study", "training"), ""),
+    ],
+)
+def test_rendering_without_records_gives_one_line_of_warning(
+    two_profiles: Path, given: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labkit.report.make._run_all", lambda *_: 0)
+    done = labkit("render", *given)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == bool(said)
+    assert said in done.stderr
+
+
 EXECUTED = "$(shell touch marker)$(touch marker)`touch marker`'; touch marker; '\"; touch marker; \""
+
+
+def make_once(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run make in the repository, or in the folder of a `-C`, with variables of the environment."""
+    left_out = (*MADE_BY_MAKE, *MAKE_VARIABLES)
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return subprocess.run(
+        ["make", *arguments], capture_output=True, text=True, env={**kept, **environment}, timeout=120, cwd=ROOT
+    )
 
 
 def make(folder: Path, target: str, **variables: str) -> Iterator[subprocess.CompletedProcess[str]]:
     """Run a target with variables from the command line, then from the environment. Nothing may make a marker."""
-    left_out = (*MADE_BY_MAKE, *MAKE_VARIABLES)
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     for given, added in (([f"{name}={value}" for name, value in variables.items()], {}), ([], variables)):
-        done = subprocess.run(
-            ["make", "-C", str(folder), target, *given],
-            capture_output=True,
-            text=True,
-            env={**environment, **added},
-            timeout=120,
-        )
+        done = make_once("-C", str(folder), target, *given, **added)
         assert not (folder / "marker").exists() and "Traceback" not in done.stdout + done.stderr
         assert done.returncode == 2
         yield done
@@ -160,6 +187,30 @@ def test_no_value_of_a_make_variable_is_executed() -> None:
         assert "unknown scale" in done.stderr
     for done in make(ROOT, "data-check", DATA=EXECUTED, PYTHON=sys.executable):
         assert "touch marker" in done.stderr.partition("labkit: ")[2].partition("make: ")[0]
+
+
+@pytest.mark.parametrize("given", ["STUDYS=training", "hw=h200", "VARIABLE=", "LABKIT=x"])
+@pytest.mark.parametrize("target", [["plan"], ["-n", "report", "HW=cpu"]])
+def test_an_unknown_make_variable_is_refused_in_one_sentence(target: list[str], given: str) -> None:
+    done = make_once(*target, given)
+    assert done.returncode == 2 and not done.stdout
+    name = given.partition("=")[0]
+    assert f"labkit: unknown make variable {name}; valid: HW STUDY SCALE " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_variable_that_make_help_names_is_accepted_also_by_a_make_within_make(tmp_path: Path) -> None:
+    named = re.findall(r"\b([A-Z_]{2,})=", make_once("help").stdout)
+    given = [f"{name}=" for name in {*named, *MAKE_VARIABLES}]
+    assert {"PYTHON", "STUDY", "JAX_PYTHON"} <= set(named)
+    assert make_once("-n", "report", *given, "LABKIT_SLOW=1").returncode == 0
+    (tmp_path / "Makefile").write_text(f"report:\n\t@$(MAKE) -C {ROOT} -n report\n")
+    done = [make_once("-C", str(tmp_path), "report", *more) for more in (given, ["STUDYS=x"])]
+    assert [one.returncode for one in done] == [0, 2] and "variable STUDYS" in done[1].stderr
+
+
+def test_no_variable_of_the_environment_is_refused() -> None:
+    assert make_once("-n", "plan", STUDYS="training", hw="h200").returncode == 0
 
 
 @pytest.mark.parametrize("python", [EXECUTED, "/no/python", "/etc", "--help", "a b", "~nobody-here/python", "*"])
