@@ -51,6 +51,17 @@ def took_from_cache(record: Record) -> bool:
     return bool(isinstance(regions, dict) and regions.get("from the cache"))
 
 
+def why_none(record: Record, metric: str) -> str:
+    """Return why a record has no value of a metric that no sensor reads."""
+    if metric in PERCENTILES and record.blocks and record.blocks.queries:
+        return "too few batches were timed one at a time for this percentile"
+    if metric in CACHED.values() and value_of_any(record, metric) is not None:
+        return f"the compiler's cache had the programs: see cached_{metric}"
+    if metric == "epochs_to_target" and record.epochs and record.trial.get("target_top1"):
+        return "the target was not reached"
+    return "this configuration does not produce it"
+
+
 # One-time work of an engine before a trial is timed; the worker times each part separately.
 PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
 BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")

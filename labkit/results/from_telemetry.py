@@ -13,11 +13,14 @@ from labkit.records.observed import EnergyWindow, Metrics, Telemetry
 from labkit.results import from_trace, from_traffic
 from labkit.results.from_result import value_of
 from labkit.results.study_records import StudyRecords
-from labkit.sensors import GPU, HOST, RAPL
+from labkit.sensors import GPU, HOST, KINDS, RAPL
 from labkit.trial import Trial
 
 OF_METERS = {"power_w", "energy_j", "images_per_s_per_w"}  # on a CPU only where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
+OF_GPU = {"power_readings", "power_fraction", "framework_peak_bytes"}
+OBSERVED = frozenset({*KINDS, *OF_METERS, *OF_GPU, "energy_per_image_j", "net_energy_per_image_j"})
+OBSERVED |= {*from_trace.METRICS, *from_traffic.FIGURES}  # `why_not` says why a record lacks one of them
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_steal"})
 
 

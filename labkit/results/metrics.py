@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from labkit.records import Record
 from labkit.results import roofline
-from labkit.results.from_result import value_of
-from labkit.results.from_telemetry import of_pass, why_not
+from labkit.results.from_result import value_of, why_none
+from labkit.results.from_telemetry import OBSERVED, of_pass, why_not
 from labkit.results.study_records import StudyRecords
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
@@ -59,6 +59,8 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     if metric in _OF_BUSY_TIME:
         on_gpu = record.trial["device"] == "cuda"
         return why_missing(results, record, "busy_step_s") if on_gpu else "a CPU is device and host in one"
+    if metric not in OBSERVED:
+        return why_none(record, metric)
     return why_not(results, metric, record.trial["device"], trial=trial)
 
 

@@ -13,15 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.errors import UserError
+from labkit.records.record import Queries
 from labkit.registry import METRICS
 from labkit.results import Results, describe, estimate, load, ratio
 from labkit.results.estimates import ESTIMATED
 from labkit.results.exchange import numbers
-from labkit.results.metrics import metric_of
+from labkit.results.metrics import metric_of, why_missing
 from labkit.show import table as shown_table
 from labkit.trial import Trial
 from tests.committed import committed_reports
 from tests.unit.made_records import blocks, of_records
+
+INFERENCE = "05_inference"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,36 @@ def test_a_missing_value_has_a_reason_and_a_value_has_none(h200: Results, frame:
     assert list(reasons.columns) == list(values.columns) and len(reasons) == len(values)
     for metric in METRICS:
         assert ((reasons[metric] != "") == values[metric].isna()).all(), metric
+
+
+@pytest.mark.parametrize("hw", ["cpu", "h200"])
+def test_only_what_a_sensor_reads_is_missing_for_lack_of_a_sensor(hw: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        reasons = load(hw, "12_data_pipeline").reasons().query("status == 'ok'")
+    trained = reasons.query("workload == 'train'")
+    for metric in ("written_bytes", "latency_s", "top1", "bytes_per_s", "speedup"):
+        assert set(trained[metric]) - {""} == {"this configuration does not produce it"}, metric
+    assert not {"a CPU has no such sensor", "nothing was read"} & set(reasons["stall_share"])
+    if hw == "cpu":
+        assert set(trained["sm_activity"]) == {"a CPU has no such sensor"}
+
+
+def test_a_value_that_the_record_withholds_says_why() -> None:
+    asked, compiled = Trial(workload="infer", batch=1, queries=9), Trial(engine="compile")
+    plain = blocks(INFERENCE, asked, 1, 400.0)
+    assert plain.blocks
+    queries = Queries(images=1, latency_ns=list(range(1, 10)), asked_for=9)
+    timed = plain.model_copy(update={"result": plain.blocks.model_copy(update={"queries": queries})})
+    cached = blocks(INFERENCE, compiled, 1, 400.0, facts={"compiled_regions": {"from the cache": 2}})
+    cached = cached.model_copy(update={"phases_s": {"compile": 2.0}})
+    for record, metric, said in (
+        (plain, "latency_s", "this configuration does not produce it"),
+        (timed, "latency_p99_s", "too few batches were timed one at a time for this percentile"),
+        (cached, "compile_s", "the compiler's cache had the programs: see cached_compile_s"),
+        (cached, "first_prediction_s", "this configuration does not produce it"),
+    ):
+        assert why_missing(of_records(INFERENCE, [record]), record, metric) == said
 
 
 def test_a_row_of_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:
