@@ -295,7 +295,7 @@ class Trial:
 
 
 # Fields that trials no longer have, with the value that records have for them.
-_FORMER = frozenset({("stem", "imagenet")})
+_FORMER = MappingProxyType({"stem": "imagenet"})
 
 
 @cache
@@ -306,7 +306,7 @@ def _kinds() -> dict[str, type]:
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:
     """Return the trial of a record. Raise UserError for unknown fields, which come from a newer labkit."""
-    known = {name: value for name, value in values.items() if (name, value) not in _FORMER}
+    known = {name: value for name, value in values.items() if name not in _FORMER or value != _FORMER[name]}
     _check_fields(known, hint="The record was written by a newer labkit: update this one.")
     return Trial(**known)
 

@@ -36,6 +36,7 @@ _MEANINGS = {
     "status": "`ok`, or why there is no result",
 }
 NEAREST = 5  # names of columns in an error
+NOT_MEASURED = "not measured"  # the text of a missing value
 
 
 def describe(data: pd.DataFrame) -> pd.DataFrame:

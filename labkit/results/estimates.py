@@ -21,7 +21,7 @@ from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from labkit.recipes import MODE_NAMES
 from labkit.registry import STUDIES
-from labkit.results.columns import NEAREST, RECORDS, WHAT_RAN, check_columns, unique
+from labkit.results.columns import NEAREST, NOT_MEASURED, RECORDS, WHAT_RAN, check_columns, unique
 from labkit.results.intervals import (
     HOSTS,
     Passes,
@@ -140,10 +140,13 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
 
 
 def _check_words(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
-    """Raise UserError for a word that a column never holds. A column with words of the caller's own may hold any."""
+    """Raise UserError for a word that a column never holds. A column with words of the caller's own may hold any.
+
+    "not measured" may stand for the fastest of several modes, none of which was measured.
+    """
     for name, value in over.items():
         here, valid = set(data[name].dropna()), _VALID.get(name, ())
-        if here and here <= set(valid) and value not in valid:
+        if here and here <= set(valid) and value not in (*valid, NOT_MEASURED):
             near = ", ".join(map(repr, nearest_first(str(value), valid)[:NEAREST]))
             held = ", ".join(map(repr, sorted(here)))
             raise UserError(f"the column {name} never holds {value!r}; nearest: {near}. This table has {held}.")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from labkit.results.columns import NOT_MEASURED
 from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
-from labkit.show.frames import NOT_MEASURED
 from labkit.show.labels import heading, in_order, label, role
 from labkit.show.quantities import metric_of
 

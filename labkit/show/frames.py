@@ -7,13 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.results.columns import check_columns
+from labkit.results.columns import NOT_MEASURED, check_columns
 from labkit.results.estimates import estimate
 from labkit.show.labels import heading, in_order, is_missing, label, phrase
 from labkit.show.quantities import MISSING, NAN, metric_of, number
 
 INTERVAL = ("value", "low", "high")
-NOT_MEASURED = "not measured"
 NUMBER_DIGITS = 4  # of the tables behind figures, which give exact values
 
 

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from labkit.errors import UserError
 from labkit.registry import METRICS
-from labkit.results.columns import check_columns, unique
-from labkit.show.frames import INTERVAL, NOT_MEASURED, configuration, estimates, sorted_rows
+from labkit.results.columns import NOT_MEASURED, check_columns, unique
+from labkit.show.frames import INTERVAL, configuration, estimates, sorted_rows
 from labkit.show.labels import heading, in_order, is_missing, label
 from labkit.show.quantities import (
     INVERTED_BELOW,

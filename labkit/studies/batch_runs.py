@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from labkit.results.columns import RECORDS
+from labkit.results.columns import NOT_MEASURED, RECORDS
 from labkit.results.estimates import EQUAL
 from labkit.show.labels import label
-from labkit.studies.values import NOT_MEASURED, told
+from labkit.studies.values import told
 from labkit.trial import Trial
 
 if TYPE_CHECKING:

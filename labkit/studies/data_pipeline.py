@@ -7,8 +7,9 @@ import pandas as pd
 
 from labkit.registry import METRICS
 from labkit.results import estimate, ratio
+from labkit.results.columns import NOT_MEASURED
 from labkit.show.labels import label, phrase
-from labkit.studies.values import NOT_MEASURED, text_of, told, value_of
+from labkit.studies.values import text_of, told, value_of
 
 BOUND = "resident"  # the reader of images in memory: the same step without any waiting
 

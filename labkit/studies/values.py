@@ -6,9 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from labkit.results.columns import NOT_MEASURED
 from labkit.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number
-
-NOT_MEASURED = "not measured"
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:

@@ -252,6 +252,7 @@ def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
     own = data.assign(mode=["as usual", "faster"])
     for rows, over in [
         (data, {"mode": "compiled, fused SGD"}),
+        (data, {"mode": "not measured"}),
         (data, {"model": "resnet50"}),
         (data, {"batch": 64}),
         (data[:0], {"mode": "Baseline"}),

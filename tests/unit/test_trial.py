@@ -129,8 +129,9 @@ def test_the_trial_of_a_newer_labkit_is_refused():
 
 def test_a_record_may_name_a_former_field_at_the_value_that_all_records_have() -> None:
     assert trial_from_dict({**Trial(batch=8).as_dict(), "stem": "imagenet"}) == Trial(batch=8)
-    with pytest.raises(UserError, match="unknown trial field 'stem'"):
-        trial_from_dict({**Trial().as_dict(), "stem": "cifar"})
+    for other in ("cifar", {}):
+        with pytest.raises(UserError, match="unknown trial field 'stem'"):
+            trial_from_dict({**Trial().as_dict(), "stem": other})
 
 
 @pytest.mark.parametrize(
