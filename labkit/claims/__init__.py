@@ -1,16 +1,17 @@
 """Verdicts on the papers' claims from recorded trials.
 
-evidence   the trials that a test selects, and their values by pass
-cases      one effect compared with a test's bound and with the published magnitude
-shapes     the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
-judge      the verdict on a claim from its cases, and how the trials differ from the paper's set-up
-findings   claims with their verdicts as HTML and as a table
+evidence     the trials that a test selects, and their values by pass
+cases        one effect compared with a test's bound and with the published magnitude
+shapes       the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
+judge        the verdict on a claim from its cases, and how the trials differ from the paper's set-up
+cases_table  the cases of a test as HTML
+findings     claims with their verdicts as HTML and as a table
 """
 
 from labkit.claims.evidence import Evidence
-from labkit.claims.findings import MARKS, Findings, finding_html, newer_tests
+from labkit.claims.findings import Findings, finding_html, newer_tests
 from labkit.claims.judge import judge, judge_all
-from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding, Group, Judged, Verdict
+from labkit.claims.verdict import GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
 
 __all__ = [
     "GROUPS",

@@ -1,28 +1,25 @@
-"""Claims with their verdicts as HTML: the statement, the verdict with its scope, every effect beside its bound.
+"""Claims with their verdicts as HTML and as a table: the statement, the verdict and its scope.
 
 A study's page and `claims.html` use the same markup. Links to the raw records are relative to a report's folder.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 from markupsafe import Markup
 
+from labkit.claims.cases_table import cases_html, sources
 from labkit.claims.schema import Mark
-from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding, Group, Judged, Verdict
-from labkit.claims.words import listing, metric_label, shown_bound, shown_value
+from labkit.claims.verdict import GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
+from labkit.claims.words import listing, metric_label, sentence, shown_bound, shown_value
 from labkit.show.quantities import MISSING, NAN, digits_of
 from labkit.show.table import table_html
 from labkit.statistics import Interval
 
-MARKS: dict[Group, str] = {
-    **{"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not counted": "○", "not testable here": "–"}
-}
 USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
 FIRST: tuple[Group, ...] = ("not replicated", "inconclusive", "replicated")  # on the pages of papers and studies
 NOT_COUNTED: dict[Mark, str] = {
@@ -30,14 +27,12 @@ NOT_COUNTED: dict[Mark, str] = {
     "derived": "Not counted: the paper only implies it.",
     "other hardware or data": "Not counted: hardware or data differ.",
 }
-BAR_PX = (110, 16)
 COLUMNS = [
     *("paper", "claim", "verdict", "mark", "why", "scope", "reason", "case", "metric", "kind", "effect", "low", "high"),
     *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
 _DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
 _DIFFERS: dict[Verdict, str] = {"replicated": "it changes", "not replicated": "it does not change"}  # without effect
-Place = Callable[[float], float]  # a value -> pixels from the left
 
 
 @dataclass(frozen=True)
@@ -192,7 +187,7 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
             "case_verdict": case.verdict,
             "case_reason": case.reason,
             "published": case.published,
-            "records": "; ".join(f"{file}:{','.join(map(str, lines))}" for file, lines in _sources(case)),
+            "records": "; ".join(f"{file}:{','.join(map(str, lines))}" for file, lines in sources(case)),
         }
         for judged in finding.tests
         for case in judged.cases
@@ -209,7 +204,7 @@ def badge(verdict: Verdict) -> Markup:
 def _marked(finding: Finding, more: str = "") -> Markup:
     """Return the verdict, why it is so, why it does not count if it does not, and `more`, in sentences."""
     mark = finding.mark if finding.verdict != "not testable here" else None
-    extra = " ".join(filter(None, [_sentence(finding.why), NOT_COUNTED[mark] if mark else "", more]))
+    extra = " ".join(filter(None, [sentence(finding.why), NOT_COUNTED[mark] if mark else "", more]))
     return Markup("{} <small>{}</small>").format(badge(finding.verdict), extra) if extra else badge(finding.verdict)
 
 
@@ -228,11 +223,11 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
         _marked(finding, scope),
     )
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
-    tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
+    tests = Markup("").join(cases_html(judged) for judged in finding.tests if judged.cases)
     notes = [
         f"{paper.name}, {claim.where}. {dated}",
         tested and _judged(finding.scope),
-        _sentence(finding.reason),
+        sentence(finding.reason),
         claim.note,
     ]
     paragraphs = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
@@ -286,105 +281,3 @@ def _dated(finding: Finding, committed: str) -> str:
     changed = f"The test last changed at {committed} UTC" if committed else "It is not known here when the test changed"
     made = f"The records are of {' to '.join(dict.fromkeys(starts))} UTC." if starts else "There are no records."
     return f"{changed}{f', {order}' if order else ''}. {made}"
-
-
-def _sentence(text: str) -> str:
-    """Return a text as a sentence; a name such as cuDNN keeps its small letter."""
-    first, *rest = text.split(" ", 1)
-    text = " ".join([first[:1].upper() + first[1:] if first.islower() else first, *rest])
-    return f"{text}." if text and not text.endswith(".") else text
-
-
-def _test_html(judged: Judged) -> Markup:
-    """Return the cases of one test as an HTML table that draws each effect beside the bound."""
-    test, cases, place = judged.test, judged.cases, _axis(judged.cases)
-    because = f" ({test.because})" if test.because else ""
-    caption = f"{metric_label(test)}: {shown_bound(test)}{because}"
-    printed = {case.published for case in cases}
-    same = next(iter(printed)) if len(printed) == 1 else ""  # for all cases: the caption shows it
-    caption += f". Published: {same}" if same else ""
-    frame = pd.DataFrame(
-        {
-            "Case": [_described(case, "" if same else case.published) for case in cases],
-            "Effect [95 % interval]": [case.shown or MISSING for case in cases],
-            "Interval and bound": [_bar(case, place) if place else "" for case in cases],
-            "n": [_counted(case) for case in cases],
-            "Verdict": [f"{MARKS[case.verdict]} {case.verdict}" for case in cases],
-            "Records": [_links(case) for case in cases],
-        },
-        dtype=object,
-    )
-    shown = frame if place else frame.drop(columns="Interval and bound")
-    return Markup(table_html(shown, caption, kind="lk-cases"))  # noqa: S704 - table_html escapes every text
-
-
-def _counted(case: Case) -> str:
-    """Return the number of values behind a case, and of the machines if the interval is over these."""
-    return f"{case.n} on {case.effect.hosts} machines" if case.effect and case.is_over_hosts else str(case.n)
-
-
-def _described(case: Case, published: str) -> Markup:
-    """Return the label of a case with its reason, the published value and the metrics beside it."""
-    beside = "; ".join(f"{name} {value}" for name, value in case.beside)
-    extra = [
-        case.reason and _sentence(case.reason),
-        published and f"Published: {published}.",
-        beside and f"Also measured: {beside}.",
-    ]
-    soft = " ".join(filter(None, extra))
-    return Markup("{}{}").format(case.label, Markup('<span class="lk-soft">{}</span>').format(soft) if soft else "")
-
-
-def _sources(case: Case) -> list[tuple[str, list[int]]]:
-    """Return (file relative to the reports' folder, line numbers) of the records behind a case."""
-    lines_of_file: dict[str, set[int]] = {}
-    for results, trial in case.sources:
-        for file, lines in results.lines_of(trial).items():
-            lines_of_file.setdefault(file, set()).update(lines)
-    return [(file, sorted(lines)) for file, lines in lines_of_file.items()]
-
-
-def _links(case: Case) -> Markup:
-    """Return links to the files of records with the lines of the trials; with several machines, also their hosts."""
-    sources = _sources(case)
-    hosts = [file.split("/")[-2] for file, _ in sources]  # <profile>/records/<host>/<study>.jsonl
-    names = [Markup("<code>{}</code> ").format(host) if len(set(hosts)) > 1 else "" for host in hosts]
-    link = Markup('{}<a href="../{}">lines {}</a>')
-    return Markup("; ").join(
-        link.format(name, file, ", ".join(map(str, lines))) for name, (file, lines) in zip(names, sources, strict=True)
-    )
-
-
-def _axis(cases: Sequence[Case]) -> Place | None:
-    """Return the axis (value -> pixels) of all effects and bounds of a test, logarithmic if all are above 0.
-
-    Return None if no case has an effect and a bound.
-    """
-    ends = [
-        (case.effect.low, case.effect.point, case.effect.high, case.bounds.low, case.bounds.high)
-        for case in cases
-        if case.effect and case.bounds
-    ]
-    values = [value for of_case in ends for value in of_case if value is not None]
-    if not values:
-        return None
-    form: Callable[[float], float] = math.log if min(values) > 0 else float
-    low, high = form(min(values)), form(max(values))
-    margin = 0.08 * (high - low) or 1.0
-    return lambda value: round((form(value) - low + margin) / (high - low + 2 * margin) * BAR_PX[0], 1)
-
-
-def _bar(case: Case, place: Place) -> Markup:
-    """Draw the interval as a line, the point as a dot and the bounds as vertical lines; screen readers skip it."""
-    effect, bounds, (width, height) = case.effect, case.bounds, BAR_PX
-    if not effect or not bounds:
-        return Markup("")
-    line = Markup('<line class="lk-{}" x1="{}" x2="{}" y1="{}" y2="{}"/>')
-    ends = [place(bound) for bound in (bounds.low, bounds.high) if bound is not None]
-    parts = [line.format("bound", end, end, 0, height) for end in ends]
-    if effect.low is not None and effect.high is not None:
-        parts.append(line.format("range", place(effect.low), place(effect.high), height / 2, height / 2))
-    dot = Markup('<circle class="lk-point" cx="{}" cy="{}" r="3.5"/>').format(place(effect.point), height / 2)
-    svg = Markup('<svg class="lk-bar lk-bar-{}" width="{}" height="{}" viewBox="0 0 {} {}" aria-hidden="true">{}</svg>')
-    kind = case.verdict.replace(" ", "-")
-    return svg.format(kind, width, height, width, height, Markup("").join([*parts, dot]))

@@ -19,6 +19,9 @@ Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable 
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
 Group = Literal["replicated", "not replicated", "inconclusive", "not counted", "not testable here"]
 GROUPS: tuple[Group, ...] = ("replicated", "not replicated", "inconclusive", "not counted", "not testable here")
+MARKS: dict[Group, str] = {
+    **{"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not counted": "○", "not testable here": "–"}
+}
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,13 @@ def within_sentence(name: str) -> str:
     return name if name[1:2].isupper() else f"{name[:1].lower()}{name[1:]}"
 
 
+def sentence(text: str) -> str:
+    """Return a text as a sentence; a name such as cuDNN keeps its small letter."""
+    first, *rest = text.split(" ", 1)
+    text = " ".join([first[:1].upper() + first[1:] if first.islower() else first, *rest])
+    return f"{text}." if text and not text.endswith(".") else text
+
+
 def field_name(name: str) -> str:
     """Return the name of a trial's field for a sentence."""
     words = {"model": "network", "profile": "device", "devices": "number of devices", "nodes": "number of nodes"}

@@ -18,12 +18,12 @@ from scipy import stats
 from labkit.claims import evidence as rooms
 from labkit.claims import schema as claims
 from labkit.claims.evidence import Evidence, Side
-from labkit.claims.findings import COLUMNS, MARKS, NOT_COUNTED, Findings, finding_html
+from labkit.claims.findings import COLUMNS, NOT_COUNTED, Findings, finding_html
 from labkit.claims.judge import ONE_HOST, judge, judge_all
 from labkit.claims.papers import Paper, PublishedTable, load_papers
 from labkit.claims.schema import Claim
 from labkit.claims.shown import evidence as evidence_of_reports
-from labkit.claims.verdict import GROUPS, VERDICTS, Bounds, Case, Finding
+from labkit.claims.verdict import GROUPS, MARKS, VERDICTS, Bounds, Case, Finding
 from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.records.observed import Metrics, Statistic, Telemetry, Window
