@@ -1,4 +1,4 @@
-"""The verdicts on the committed records have reasons, and the README has their number."""
+"""The verdicts on the committed records have reasons, and the README has their number and the best batch size."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from labkit.claims import Findings
 from labkit.claims.shown import evidence, verdicts
 from labkit.places import ROOT
+from labkit.results import difference, load
+from labkit.studies import batch_runs
 from tests.committed import committed_reports
 
 PROFILES = ("cpu", "h100", "h100_x2", "h200", "h200_x2", "h200_x4")
@@ -42,3 +44,18 @@ def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findi
     three = [counts["replicated"], counts["not replicated"], counts["inconclusive"]]
     assert [int(number) for number in told.groups()[:4]] == [sum(three), *three]
     assert told[5] == {8: "Eight", 9: "Nine", 10: "Ten", 11: "Eleven", 12: "Twelve"}[counts["not counted"]]
+
+
+def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = r"After (\d+) s of training, ResNet-18 is more accurate with batch (\d+) than with (.+?), if"
+    told = re.search(said, text)
+    assert told, "the README has a sentence on accuracy against time"
+    results = load("h200", "batch_size")
+    runs = batch_runs.described(results.frame().query("epochs > 0"), results.epochs())
+    assert round(batch_runs.base(runs)["seconds"].mean()) == int(told[1])
+    at_seconds = batch_runs.equalled(runs).query("equal == 'seconds' and rate == 'scaled'")
+    behind = difference(at_seconds, "top1", over={"batch": int(told[2])}, by="batch")
+    assert {f"{batch:,}" for batch in behind["batch"]} == set(told[3].split(" or "))
+    assert (behind["high"] < 0).all()
