@@ -23,7 +23,7 @@ WHERE_AND_WHEN = [
 ]
 HOW_IT_ENDED = ["status", "reason"]
 _MEANINGS = {
-    "mode": "execution mode: engine, precision, memory format and optimiser together (`labkit.recipes`)",
+    "mode": "execution mode: `baseline` is the papers' kind of loop; others name the engine, not the precision",
     "profile": "device file in `params/`",
     "study": "study that measured the row",
     "host": "machine, by a hash of its parts",
