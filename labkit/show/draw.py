@@ -229,7 +229,7 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
     ]
     figure.draw_without_rendering()  # computes the layout, with room for these texts
     covered = _sampled(axes, obstacles)
-    boxes: list[Any] = []
+    boxes = [other.get_window_extent().padded(2) for other in _written(axes) if other not in texts]
     for note, text in zip(notes, texts, strict=True):
         best = (math.inf, note.places[0], None)
         for place in note.places:
@@ -239,8 +239,7 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
             inside = (covered > (box.x0, box.y0)) & (covered < (box.x1, box.y1))
             crossed = int(inside.all(axis=1).sum())
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
-            beyond = max(0.0, box.y1 - axes.bbox.y1, axes.bbox.y0 - box.y0)  # the texts of the axes stand there
-            score = 1000.0 * overlaps + 100.0 * outside + 20.0 * beyond + crossed
+            score = 1000.0 * overlaps + 100.0 * outside + crossed
             if score < best[0]:
                 best = (score, place, box)
         if not note.needed and best[0] >= 1000:
@@ -248,6 +247,15 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
             continue
         text.set(position=best[1][:2], ha=best[1][2], va=best[1][3])
         boxes.append(best[2])
+
+
+def _written(axes: Any) -> list[Any]:
+    """Return the texts of axes: titles, notes, names and ticks."""
+    from matplotlib.text import Text
+
+    children = [child for child in axes.get_children() if isinstance(child, Text)]
+    names = [part for axis in (axes.xaxis, axes.yaxis) for part in (axis.label, *axis.get_ticklabels())]
+    return [text for text in (*children, *names) if text.get_text() and text.get_visible()]
 
 
 def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:
