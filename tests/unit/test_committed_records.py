@@ -33,11 +33,13 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # 0.3 s. On one GPU it has eleven trials, of 30 s, and starts as many processes for two jobs as for one: 51 %. 12 starts
 # up to 16 workers for each loader, and empties or fills the page cache.
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
-# On this host other studies measured the trials that several share, so imports weigh more. Of 08 four trials are left.
+# Where few trials fill a pass, imports weigh more. Other studies measured trials of 05, 08 and 11 on this CPU: of 08 four
+# are left. On the H200 a short pass of 04 has four trials of 2.4 s.
 FEW_OF_ITS_OWN = {
     ("cpu", "05_inference", "8215aab88c5a"): 0.54,
     ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
     ("cpu", "11_frameworks", "8215aab88c5a"): 0.47,
+    ("h200", "04_power", "dd5f463fbb1f"): 0.5,
 }
 # Passes that the end of a call interrupted: a second process imports again.
 INTERRUPTED = {
@@ -55,6 +57,8 @@ CUT_OFF = {
     ("h200", "01_training", "487bb03cdb29"): 32,
     ("h200", "01_training", "f57d4943a4be"): 10,
     ("h200", "02_batch_size", "6346e26edeed"): 4,
+    ("h200", "07_precision", "c47dbaaf7234"): 83,
+    ("h200", "09_profile", "c47dbaaf7234"): 94,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
     ("h100", "09_profile", "5986c7f97bad"): 78,
 }
@@ -193,7 +197,11 @@ def test_telemetry_of_the_h200_is_complete_and_cheap(study: str) -> None:
 def test_energy_windows_of_the_h200_are_long_and_agree_with_the_sampled_power() -> None:
     for record in of_h200("04_power"):
         telemetry = record.telemetry
-        assert telemetry is not None and len(telemetry.energy) == record.as_trial.energy_windows
+        assert telemetry is not None
+        if record.short:
+            assert not telemetry.energy
+            continue
+        assert len(telemetry.energy) == record.as_trial.energy_windows
         assert all(window.length_s >= 5 for window in telemetry.energy)
         joules = [window.energy_j["gpu0"] for window in telemetry.energy]
         metered = sum(joule for joule in joules if joule is not None) / sum(span.length_s for span in telemetry.energy)
