@@ -18,7 +18,7 @@ from labkit.claims.dates import committed
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile, profile_names
-from labkit.records import utc_now
+from labkit.records import PROTOCOL, utc_now
 from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import scraps
@@ -161,11 +161,15 @@ def _setup(shown: Sequence[StudyRecords]) -> str:
 
 def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:
     """Return what records lack, with the number of studies that it concerns if it is not all."""
-    counts = Counter(sorted(results.how_measured for results in shown))
+    older = Counter(results.protocol for results in shown if results.protocol < PROTOCOL)
+    counts = {f"by the older protocol {protocol}": count for protocol, count in sorted(older.items())}
+    counts["with fewer rounds than planned so far"] = sum(
+        complete < planned for complete, planned in (results.rounds for results in shown)
+    )
     return [
         text if count == len(shown) else f"{count} stud{'y' if count == 1 else 'ies'} {text}"
         for text, count in counts.items()
-        if text
+        if count
     ]
 
 

@@ -211,6 +211,16 @@ def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
     assert plots.lines(many, x="batch", y="images_per_s", hue="mode").drawing.legends
 
 
+@pytest.mark.parametrize("apart", range(30, 46, 2))
+def test_a_space_lies_between_the_numbers_of_a_row(apart: int) -> None:
+    data = made([("vgg16", 16, mode, [500 + apart * k]) for k, mode in enumerate(MODES[:2])])
+    data = pd.concat([data, made([("vgg16", 64, MODES[0], [1000])])])
+    figure = plots.dots(data, y="batch", x="images_per_s", hue="mode")
+    figure.drawing.draw_without_rendering()
+    boxes = [text.get_window_extent().padded(0.9, 0) for text in figure.axes[0].texts if text.get_text()[0] in "567"]
+    assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[place + 1 :])
+
+
 def test_the_numbers_are_estimates_and_the_interval_contains_the_point() -> None:
     figure = plots.dots(SWEEP, y="batch", x="images_per_s", hue="mode")
     wanted = estimate(SWEEP, "images_per_s", by=["batch", "mode"])

@@ -23,7 +23,7 @@ from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile
-from labkit.records import Blocks, Planned, Record, short_hash
+from labkit.records import PROTOCOL, Blocks, Planned, Record, short_hash
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import pages, scraps
 from labkit.report.html import external_urls
@@ -471,16 +471,21 @@ def test_texts_of_devices_hosts_errors_profiles_and_papers_are_escaped(evil_site
 
 
 @pytest.mark.parametrize(
-    ("remarks", "shown"),
+    ("measured", "shown"),
     [
-        (["", ""], []),
-        (["by protocol 2"] * 2, ["by protocol 2"]),
-        (["by protocol 2", "", "by protocol 2"], ["2 studies by protocol 2"]),
-        (["with 3 of 6 rounds", "by protocol 2"], ["1 study by protocol 2", "1 study with 3 of 6 rounds"]),
+        ([(PROTOCOL, 6)] * 2, []),
+        ([(2, 6)] * 2, ["by the older protocol 2"]),
+        ([(2, 6), (PROTOCOL, 6), (2, 6)], ["2 studies by the older protocol 2"]),
+        (
+            [(PROTOCOL, 1), (PROTOCOL, 5), (2, 6)],
+            ["1 study by the older protocol 2", "2 studies with fewer rounds than planned so far"],
+        ),
     ],
 )
-def test_the_index_counts_the_studies_that_a_remark_concerns(remarks: list[str], shown: list[str]) -> None:
-    studies: Any = [SimpleNamespace(how_measured=remark) for remark in remarks]
+def test_the_index_counts_the_studies_that_an_exception_concerns(
+    measured: list[tuple[int, int]], shown: list[str]
+) -> None:
+    studies: Any = [SimpleNamespace(protocol=protocol, rounds=(complete, 6)) for protocol, complete in measured]
     assert pages._exceptions(studies) == shown
 
 
