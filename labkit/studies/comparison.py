@@ -14,7 +14,7 @@ EAGER, GRAPH, DEVICE_TIME = "eager loop", "CUDA graph", "eager loop, device time
 # Columns that two compared devices have equal. The content of the images may differ: no time depends on it.
 ALIKE = [name for name in IDENTITY if name not in ("profile", "host", "data_checksum")]
 CONFIGURATION = ["profile", *ALIKE]
-_SETTING = ["profile", "model", "image_px", "precision"]
+_SETTING = ["profile", "model", "image_px", "batch"]
 _PAPERS_PX = 32
 _AS_POLLED = {"power_w": "power_smi_w"}  # the reading that `nvidia-smi` prints, where it differs
 
@@ -90,16 +90,15 @@ def fastest(alike: pd.DataFrame) -> pd.DataFrame:
     return titled(alike.merge(best[ALIKE], on=ALIKE))
 
 
-def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:
-    """Return the ratios of settings that both devices ran in a CUDA graph and in an eager loop, at the largest batch.
+def both_ways(fastest: pd.DataFrame, eager: pd.DataFrame) -> pd.DataFrame:
+    """Return ratios of the `fastest` configurations and those of `eager` loops with equal network, images and batch.
 
-    `ratios` has the columns `CONFIGURATION`. If several studies have the same configuration, the first is kept.
+    Both have the columns `CONFIGURATION`, and may differ in precision. A setting without an eager loop is left out. If
+    several studies have the same configuration, the first is kept.
     """
-    setting = ratios.groupby([*_SETTING, "batch"], dropna=False)["mode"]
-    is_both = setting.transform(lambda modes: modes.eq(EAGER).any() and modes.str.contains(GRAPH).any())
-    both = ratios[is_both.astype(bool)]
-    largest = both[both["batch"] == both.groupby(_SETTING)["batch"].transform("max")]
-    shown = titled(largest.drop_duplicates([*_SETTING, "mode"]))
+    both = pd.concat([fastest, eager.merge(fastest[_SETTING].drop_duplicates())])
+    both = both.drop_duplicates([*_SETTING, "mode"])
+    shown = titled(both[both.groupby(_SETTING)["mode"].transform("nunique") > 1])
     return shown[["title", "model", "image_px", "batch", "precision", "mode", "value", "low", "high", "passes"]]
 
 

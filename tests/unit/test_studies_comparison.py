@@ -166,16 +166,20 @@ def test_the_fastest_configuration_per_network_and_image_size_is_shown_on_all_de
     assert shown == {(title, px): mode for title in ("H100 SXM", "H200 SXM") for px, mode in both.items()}
 
 
-def test_both_ways_keeps_settings_with_and_without_a_cuda_graph_at_the_largest_batch() -> None:
-    smaller = [replace(trial, batch=64) for trial in (EAGER, GRAPH)]
-    frame = steps(part("h100", *RATE, *smaller), part("h200", *RATE, *smaller))
+def test_both_ways_sets_the_eager_loop_of_any_precision_beside_the_fastest_configuration() -> None:
+    loops = [replace(EAGER, precision="fp32", batch=batch) for batch in (64, 256)]
+    frame = steps(part("h100", *RATE, *loops), part("h200", *RATE, *loops))
     again = [part(hw, *RATE, study="02_batch_size") for hw in ("h100", "h200")]
     for rows in (frame, pd.concat([frame, steps(*again)])):
-        both = comparison.both_ways(ratios(rows, "h100"))
+        best = comparison.fastest(comparison.comparable(rows, "h100"))
+        eager = ratios(rows, "h100").query("mode == 'eager loop' and precision == 'fp32'")
+        both = comparison.both_ways(ratios(best, "h100"), eager)
         assert set(both["model"]) == {"resnet50"} and set(both["image_px"]) == {32} and set(both["batch"]) == {256}
-        values = both.set_index("mode")["value"].to_dict()
-        expected = {"eager loop": 1.5, "CUDA graph": 1.04, "compiled + CUDA graph": 1.1}
-        assert values == {mode: pytest.approx(value) for mode, value in expected.items()}
+        assert dict(zip(both["mode"], both["precision"], strict=True)) == {
+            "eager loop": "fp32",
+            "compiled + CUDA graph": "bf16",
+        }
+        assert both.set_index("mode")["value"]["compiled + CUDA graph"] == pytest.approx(1.1)
 
 
 def test_nominal_peaks_are_references_if_both_devices_have_them() -> None:
@@ -191,7 +195,8 @@ def test_failed_trials_have_no_ratio_and_no_records_give_empty_tables() -> None:
     lost = of_records(STUDY, [failed(STUDY, GRAPH, number) for number in PASSES], "h200")
     assert ratios(steps(part("h100", GRAPH), lost), "h100").empty
     nothing = steps()
-    assert comparison.both_ways(ratios(nothing, "")).empty and comparison.nominal(ratios(nothing, ""), "").empty
+    assert comparison.both_ways(*[ratios(nothing, "")] * 2).empty
+    assert comparison.nominal(ratios(nothing, ""), "").empty
     assert comparison.fastest(comparison.comparable(nothing, "")).empty
 
 
