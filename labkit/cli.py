@@ -162,13 +162,13 @@ def plan(
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
-    """List the trials that a report would run, and the time they should take."""
+    """List the trials that a report would run, and the time they should take. The hardware may be elsewhere."""
     from labkit.report.make import make_plan
     from labkit.report.plan import line_of_rounds
 
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     _nodes(on, nodes)
-    _, _, plans = make_plan(request)
+    _, _, plans = make_plan(request, elsewhere=True)
     for study_plan in plans:
         print(study_plan.line())
         for trial in study_plan.trials:

@@ -119,7 +119,7 @@ class OpenStudy:
     @cached_property
     def documents(self) -> DataSet | None:
         """The documents for networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`."""
-        return documents_of_user() if self._needs_data else None
+        return documents_of_user() if self._runs_here else None
 
     def stored(self, images: int, forms: Sequence[str], *, drawn: bool = False) -> dict[str, Any]:
         """Return the fields of trials that read `images` from files: their set and its classes; none as `images`.
@@ -127,7 +127,7 @@ class OpenStudy:
         Forms that are missing are made, which may take minutes: the progress is printed. UserError as `stored_set`.
         """
         check_use(self.data, [self.study.id])
-        if not self._needs_data:
+        if not self._runs_here:
             return {}
         name, made = stored_set("" if drawn else self.data, images, forms=forms, progress=_printed())
         any_form = next(iter(made.values()))
@@ -135,10 +135,10 @@ class OpenStudy:
         return {"data": name, "data_checksum": any_form.checksum, "classes": classes}
 
     def _images_of(self, name: str) -> DataSet | None:
-        return data_at_scale(name, self.scale) if self._needs_data else None
+        return data_at_scale(name, self.scale) if self._runs_here else None
 
     @property
-    def _needs_data(self) -> bool:
+    def _runs_here(self) -> bool:
         """Whether this call measures here, or plans to."""
         return self.measures_here or (self.mode == "plan" and mismatch(self.profile, self.host) is None)
 
@@ -149,7 +149,7 @@ class OpenStudy:
 
     @cached_property
     def cpu(self) -> Cpu:
-        """The CPU of this machine if it may measure, else the CPU of the host whose records are shown."""
+        """The CPU of this machine if it can measure, else the CPU of the host whose records are shown."""
         if self._shown_host is None:
             return Cpu(self.host.cpu_cores, self.host.cpu_features)
         recorded = read_host(self.store.report, self._shown_host)
@@ -157,9 +157,8 @@ class OpenStudy:
 
     @cached_property
     def _shown_host(self) -> str | None:
-        """The id of the host whose records are shown; None if this machine measures or plans, or without records."""
-        here = self.mode == "plan" or self.measures_here
-        return None if here else host_to_show(self.store, self.study.id, None)
+        """The id of the host whose records are shown; None if this machine measures or plans to, or without records."""
+        return None if self._runs_here else host_to_show(self.store, self.study.id, None)
 
     @property
     def device_counts(self) -> list[int]:

@@ -25,7 +25,7 @@ from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
 from labkit.errors import LabkitError, UserError, printable
 from labkit.hardware.host import Host, this_host
-from labkit.hardware.matching import detect, require_match
+from labkit.hardware.matching import detect, mismatch, require_match
 from labkit.hardware.profile import Profile, load_profile
 from labkit.places import as_typed, notebook_of, remove_leftovers, replacing, temporary_folder, users_path
 from labkit.records import utc_now
@@ -47,6 +47,7 @@ from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import duration
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
+ELSEWHERE = "So this machine can't run the plan. Its times are those of recorded runs, or estimates without any."
 INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
 
@@ -85,8 +86,11 @@ def choose_profile(hw: str, host: Host) -> Profile:
     return profile
 
 
-def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
-    """Return the profile, this host and the plan of each study, after all checks that need no measurement."""
+def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Profile, Host, list[StudyPlan]]:
+    """Return the profile, this host and the plan of each study, after all checks that need no measurement.
+
+    With `elsewhere`, this host may lack the profile's hardware: a sentence says so.
+    """
     check_scale(request.scale)
     if request.weights:  # the environment passes it to notebooks and worker processes
         os.environ[WEIGHTS_VARIABLE] = str(check_folder(request.weights))
@@ -95,10 +99,12 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     host = this_host()
     profile = choose_profile(request.hw, host)
     studies = chosen_studies(request.study)
-    require_match(profile, host)
+    if not (elsewhere and profile.runnable):
+        require_match(profile, host)
     profile.timing_at(request.scale)
     check_use(request.data, studies)
-    print(f"{printable(profile.title)}: {host.summary()}", flush=True)
+    problem = mismatch(profile, host)
+    print(printable(f"{problem}. {ELSEWHERE}" if problem else f"{profile.title}: {host.summary()}"), flush=True)
     if not set(studies) <= set(READING):  # such a study makes its images when it is planned
         print(data_at_scale(request.data, request.scale).description, flush=True)
     if request.reuters:  # also passed by the environment

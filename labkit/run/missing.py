@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from labkit.hardware.host import Host
+from labkit.hardware.matching import mismatch
 from labkit.hardware.profile import Profile
 from labkit.records import Record
-from labkit.records.selection import done
+from labkit.records.selection import done, host_to_show
 from labkit.records.shared import read_together
 from labkit.records.store import Store
 from labkit.run.plan import estimate_s, lacked, pass_at, passes_by_key
@@ -36,12 +37,14 @@ def what_is_missing(
     """Return what this host has not measured yet of the trials, by pass.
 
     With `anew`, count the study's own records as missing. `earlier` are the keys that earlier studies of a report
-    measure.
+    measure. On a host without the profile's hardware, the seconds are those of the host whose records pages show.
     """
     passes = passes_by_key(trials, profile, scale)
     records = read_together(store, study, host.id, scale=scale, planned=passes).records
     records = [record for record in records if not (anew and record.study == study)]
     finished = finished_pairs(records, scale, host)
+    if mismatch(profile, host) and (shown := host_to_show(store, study, None)):
+        records = read_together(store, study, shown).records
     own = [trial for trial in trials if trial.key not in earlier]
     missing = {}
     for number in range(1, max(passes.values(), default=0) + 1):

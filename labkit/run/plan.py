@@ -13,6 +13,7 @@ from labkit.hardware.profile import Profile, Timing
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, TRACE_LIMIT_S
 from labkit.records import Record
 from labkit.records.selection import latest
+from labkit.results.study_records import without_data
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
 from labkit.run.protocol import CEILING_SHARE, Pass
@@ -94,14 +95,17 @@ def estimate_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
 def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> dict[str, float]:
     """Return the expected seconds of each trial by its key, without the start of its process.
 
-    Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither.
+    Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither. A trial
+    without a record of its own takes as long as on other data: a plan for other hardware knows no data.
     """
-    wall_s: dict[str, list[float]] = {}
+    wall_s: dict[str | Trial, list[float]] = {}
     for record in latest(records):
         alike = (record.pass_number == 1, record.short) == (of_pass.number == 1, of_pass.short)
         if record.status == "ok" and record.scale == scale and alike:
-            wall_s.setdefault(record.key, []).append(record.wall_s)
-    return {t.key: median(wall_s[t.key]) if t.key in wall_s else planned_s(t, of_pass) for t in trials}
+            for key in (record.key, without_data(record.as_trial)):
+                wall_s.setdefault(key, []).append(record.wall_s)
+    recorded = {t.key: wall_s.get(t.key) or wall_s.get(without_data(t)) for t in trials}
+    return {t.key: median(seconds) if (seconds := recorded[t.key]) else planned_s(t, of_pass) for t in trials}
 
 
 def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:

@@ -72,6 +72,16 @@ def test_absent_hardware_is_refused_with_the_next_steps() -> None:
     assert_refused(done, "P100", "this machine has", "`make report`", "`make render HW=p100_16gb`")
 
 
+@pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
+def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> None:
+    done = labkit("plan", "--hw", "h200", "--study", "power", "--scale", "smoke")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *_, last = done.stdout.splitlines()
+    assert "expects H200 SXM, and this machine has " in first and "can't run the plan" in first
+    assert "  04_power " in done.stdout and last.startswith("Together about ")
+    assert_refused(labkit("plan", "--hw", "k80"), "k80", "can't be measured")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

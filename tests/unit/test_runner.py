@@ -21,6 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from labkit.errors import LabkitError, UserError
+from labkit.hardware.profile import load_profile
 from labkit.places import ROOT
 from labkit.records.selection import is_complete, rounds_complete
 from labkit.records.shared import read_together
@@ -28,6 +29,7 @@ from labkit.records.store import Store
 from labkit.report import plan
 from labkit.run import Outcome, estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
+from labkit.run.missing import what_is_missing
 from labkit.run.plan import (
     BUILT_IN_KERAS_S,
     CALIBRATE_S,
@@ -53,6 +55,7 @@ from labkit.trial import Trial
 from tests.commands import apart
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, listed_for, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
+from tests.unit.made_records import blocks
 
 pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
 
@@ -335,6 +338,16 @@ def test_a_configuration_of_two_studies_is_planned_once(report: Path, monkeypatc
     assert list(seconds) == [1, 2, 3, 4]
     assert seconds[1] == first.missing[1].seconds + second.missing[1].seconds
     assert "in 4 rounds; a complete site after the first" in plan.line_of_rounds([first, second])
+
+
+def test_a_plan_for_absent_hardware_has_the_times_of_the_host_that_pages_show(report: Path) -> None:
+    profile = load_profile("h200").model_copy(update={"timing": tiny_profile().timing})
+    wanted, store = Trial(device="cuda", epochs=1), Store(report)
+    guess = what_is_missing([wanted], STUDY, "smoke", profile, HOST, store)[1]
+    measured = replace(wanted, data="synthetic32", data_checksum="00000000")
+    store.append(blocks(STUDY, measured, 1, 100.0, host="f" * 12, scale="smoke", wall_s=500.0))
+    elsewhere = what_is_missing([wanted], STUDY, "smoke", profile, HOST, store)[1]
+    assert elsewhere == (1, together_s([wanted], {wanted.key: 500.0})) != guess
 
 
 def settings(number: int = 1) -> Pass:

@@ -68,7 +68,9 @@ def test_the_cpu_is_this_machines_when_measuring_and_the_recorded_hosts_when_ren
     store.append(blocks("06_cpu_vs_gpu", Trial(), 1, 100.0, host=recorded.id))
     lab = open_study("06_cpu_vs_gpu", hw="h200", mode="render", host=HOST)
     assert lab.cpu == (16, ("amx_bf16",)) and lab.thread_counts("powers") == [1, 2, 4, 8, 16]
-    here = open_study("06_cpu_vs_gpu", hw="h200", mode="plan", host=HOST)
+    elsewhere = open_study("06_cpu_vs_gpu", hw="h200", mode="plan", host=HOST)
+    assert elsewhere.cpu == lab.cpu, "a plan for a machine that is not this one"
+    here = open_study("06_cpu_vs_gpu", hw="cpu", mode="plan", host=HOST)
     assert here.cpu == (2, ()) and here.thread_counts("powers") == [1, 2]
 
 
