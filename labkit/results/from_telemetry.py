@@ -14,12 +14,13 @@ from labkit.results import from_trace, from_traffic
 from labkit.results.from_result import value_of
 from labkit.results.study_records import StudyRecords
 from labkit.sensors import GPU, HOST, KINDS, RAPL
-from labkit.trial import Trial
+from labkit.trial import NO_DATA, Trial
 
-OF_METERS = {"power_w", "energy_j", "images_per_s_per_w"}  # on a CPU only where its energy can be read
+OF_IMAGES = {"energy_per_image_j", "net_energy_per_image_j", "images_per_s_per_w"}
+OF_METERS = {"power_w", "energy_j", *OF_IMAGES}  # on a CPU only where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
 OF_GPU = {"power_readings", "power_fraction", "framework_peak_bytes"}
-OBSERVED = frozenset({*KINDS, *OF_METERS, *OF_GPU, "energy_per_image_j", "net_energy_per_image_j"})
+OBSERVED = frozenset({*KINDS, *OF_METERS, *OF_GPU})
 OBSERVED |= {*from_trace.METRICS, *from_traffic.FIGURES}  # `why_not` says why a record lacks one of them
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_steal"})
 
@@ -154,6 +155,8 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
 
     Reasons that depend on the trial are those of `trial`, or else of all trials.
     """
+    if trial and trial.data == NO_DATA and metric in OF_IMAGES:
+        return "this workload has no images"
     records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
     if records and metric in from_traffic.FIGURES:
         return _listing(sorted({reason for record in records if (reason := from_traffic.why_not(record, metric))}))
@@ -167,16 +170,18 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
         return "not readable here: the clock never changes, so it is the nominal one"
     on_gpu = (device or results.profile.device.kind) == "cuda"
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
-    names = {metric, "*"} | (OF_METERS if metric in OF_METERS or metric.endswith("_per_image_j") else set())
+    names = {metric, "*"} | (OF_METERS if metric in OF_METERS else set())
     reasons = {why for (source, name), why in _missing(results).items() if name in names and source.startswith(meter)}
     if reasons or lost:
         return _listing(sorted(reasons or lost))
-    if results and all(record.telemetry is None for record in results.records):
-        return "these records hold no telemetry"
     if not on_gpu and metric not in OF_HOST:
         return "a CPU has no such sensor"
+    if records and all(record.telemetry is None for record in records):
+        return "these records hold no telemetry"
     if trial and metric.endswith("_per_image_j") and not trial.energy_windows:
         return "no energy windows were asked for"
+    if metric == "net_energy_per_image_j":
+        return "the power of the idle device was not read in the same run"
     return "nothing was read" if results else "nothing was measured"
 
 

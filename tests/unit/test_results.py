@@ -85,6 +85,22 @@ def test_only_what_a_sensor_reads_is_missing_for_lack_of_a_sensor(hw: str) -> No
         assert set(trained["sm_activity"]) == {"a CPU has no such sensor"}
 
 
+@pytest.mark.parametrize(
+    ("study", "of", "metric", "said"),
+    [
+        ("04_power", "workload in ['matmul', 'idle']", "energy_per_image_j", "this workload has no images"),
+        ("04_power", "workload in ['matmul', 'idle']", "images_per_s_per_w", "this workload has no images"),
+        ("02_batch_size", "epochs > 0", "power_w", "these records hold no telemetry"),
+        ("01_training", "energy_windows > 0", "net_energy_per_image_j", "the power of the idle device was not read"),
+    ],
+)
+def test_a_sensor_that_was_read_is_not_the_reason(study: str, of: str, metric: str, said: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        reasons = load("h200", study).reasons().query(f"status == 'ok' and device == 'cuda' and {of}")[metric]
+    assert len(reasons) and all(reason.startswith(said) for reason in reasons)
+
+
 def test_a_value_that_the_record_withholds_says_why() -> None:
     asked, compiled = Trial(workload="infer", batch=1, queries=9), Trial(engine="compile")
     plain = blocks(INFERENCE, asked, 1, 400.0)
