@@ -53,9 +53,9 @@ setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets d
 
 given-python:
 	@"$$LABKIT_PYTHON" -c "import importlib.util as u, sys; \
-	    sys.exit(sys.version_info < (3, 11) or u.find_spec('typer') is None)" 2>/dev/null || { echo "labkit: PYTHON= names no \
-	Python from 3.11 on that has labkit's packages; name one that does, or leave PYTHON= out, and make installs them." >&2; \
-	exit 2; }
+	    print(sys.version_info >= (3, 11) and u.find_spec('typer') is not None)" 2>/dev/null | grep -qx True \
+	|| { echo "labkit: PYTHON= names no Python from 3.11 on that has labkit's packages; name one that does, or leave \
+	PYTHON= out, and make installs them." >&2; exit 2; }
 
 setup-tf: .venv-tf/.installed  ## TensorFlow in an environment of its own, .venv-tf (with CUDA on a GPU)
 

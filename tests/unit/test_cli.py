@@ -223,7 +223,10 @@ def test_no_variable_of_the_environment_is_refused() -> None:
     assert make_once("-n", "plan", STUDYS="training", hw="h200").returncode == 0
 
 
-@pytest.mark.parametrize("python", [EXECUTED, "/no/python", "/etc", "--help", "a b", "~nobody-here/python", "*"])
+NO_PYTHON = (EXECUTED, "/no/python", "/etc", "--help", "a b", "~nobody-here/python", "*", "true", "echo")
+
+
+@pytest.mark.parametrize("python", NO_PYTHON)
 def test_a_python_that_cannot_run_labkit_is_refused_in_one_sentence(python: str) -> None:
     for done in make(ROOT, "plan", PYTHON=python):
         said, of_make = done.stderr.splitlines()
