@@ -5,17 +5,16 @@ Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and
 
 from __future__ import annotations
 
-import errno
-import re
 import signal
-import sys
 
-INTERRUPTED = 130
 # Ctrl-C within an import would print a traceback, or be lost. It waits until all of this module is there.
 _BEFORE = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
+import errno
+import re
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -47,6 +46,7 @@ On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of 
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
+INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -268,11 +268,16 @@ def main() -> None:
         else:
             raise
     if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
-        print(
-            "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",
-            file=sys.stderr,
-        )
+        _exit_interrupted()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_interrupted() -> NoReturn:
+    print(
+        "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",
+        file=sys.stderr,
+    )
+    sys.exit(INTERRUPTED)
 
 
 def _why_not_written(error: OSError) -> str | None:
@@ -299,8 +304,8 @@ def _interrupt(_number: int, _frame: Any) -> None:
 
 try:
     signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE)
-except KeyboardInterrupt:  # nothing has begun, so there is nothing to say
-    raise SystemExit(INTERRUPTED) from None
+except KeyboardInterrupt:
+    _exit_interrupted()
 
 if __name__ == "__main__":
     main()
