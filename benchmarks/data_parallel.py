@@ -14,7 +14,7 @@ over the number of GPUs times images/s of the engine's best pass on one GPU. `--
 and `--unshared` adds runs in which every GPU makes every update. `--rivals` adds DistributedDataParallel captured whole
 and ZeRO's optimiser in the eager loop, each with its ratio over the project's step. No option changes anything on one
 GPU. An aim is met if the whole interval lies above it, missed if the whole interval lies below, undecided otherwise.
-The exit code is 1 if a tuned engine with default settings misses its aim, or if a trial failed.
+The exit code is 1 if a tuned engine with default settings misses its aim, or if a trial failed, and 130 after Ctrl-C.
 
 Four GPUs with all cases and engines: 18 trials per pass, and one minute of compilation in the first pass.
 """
@@ -50,6 +50,7 @@ ENGINES = {
 }
 TIMING = Timing(warmup_s=1.0, timed_s=2.5, block_s=0.25, limit_s=300)
 STUDY, SCALE = "01_training", "smoke"
+INTERRUPTED = 130  # as an interrupted `labkit` exits
 UNSHARED = "benchmarks.data_parallel_unshared"
 RIVALS = "benchmarks.data_parallel_rivals"
 
@@ -67,7 +68,7 @@ CASES = (Case("vgg16", 32, 256, {4: 0.85}), Case("resnet50", 224, 256, {8: 0.97}
 
 
 def main() -> int:
-    """Measure and print. Return 1 if an aim was missed or a trial failed, else 0."""
+    """Measure and print. Return 130 if interrupted, 1 if an aim was missed or a trial failed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=tuple(ENGINES), default="cuda")
     parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
@@ -96,9 +97,9 @@ def main() -> int:
         for count in sorted({1, *counts})
         for trial in variants(case, ENGINES[options.device][engine], count, options, data)
     ]
-    records = measured(trials, host, options, max(counts))
+    records, complete = measured(trials, host, options, max(counts))
     judged = [show(case, engine, records) for case in cases for engine in engines]
-    return 0 if all(judged) else 1
+    return INTERRUPTED if not complete else 0 if all(judged) else 1
 
 
 def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace, data: DataSet) -> list[Trial]:
@@ -132,20 +133,24 @@ def build(trial: Trial, data: DataSet) -> Workload:
         return build_training(trial, data)
 
 
-def measured(trials: Sequence[Trial], host: Host, options: argparse.Namespace, count: int) -> list[Record]:
-    """Run the trials that the folder `options.records` lacks (without a name, all) and return its records."""
+def measured(trials: Sequence[Trial], host: Host, options: argparse.Namespace, count: int) -> tuple[list[Record], bool]:
+    """Run the trials that the folder `options.records` lacks (without a name, all).
+
+    Return its records, and whether no interruption left some out.
+    """
     device: str = options.device
     about = {"kind": device, "pattern": ".", "count": count} if device == "cuda" else {"kind": device}
     chosen = TIMING.model_copy(update={"passes": options.passes, "limit_s": options.limit})
     timing = {SCALE: chosen.model_dump()}
     profile = Profile.model_validate({"name": "here", "title": "this machine", "device": about, "timing": timing})
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(options.records or folder))
+        store, complete = Store(Path(options.records or folder)), True
         try:
             measure(trials, study=STUDY, scale=SCALE, profile=profile, host=host, store=store)
         except KeyboardInterrupt:
+            complete = False
             print("Interrupted: some rows lack passes.", file=sys.stderr)
-        return store.read(STUDY, host.id)
+        return store.read(STUDY, host.id), complete
 
 
 def show(case: Case, engine: str, records: Sequence[Record]) -> bool:

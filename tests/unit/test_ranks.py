@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from benchmarks import data_parallel
 from labkit.data import open_data, open_documents
 from labkit.errors import UserError
 from labkit.hardware.cpu_limits import usable_threads
@@ -46,6 +47,15 @@ def between(workload: str, **fields: Any) -> Trial:
 
 def assert_ok(*made: Record) -> None:
     assert [record.status for record in made] == ["ok"] * len(made), [record.reason for record in made]
+
+
+def test_an_interrupted_comparison_of_parallel_steps_does_not_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(data_parallel, "measure", interrupted)
+    monkeypatch.setattr(sys, "argv", ["data_parallel.py", "--device", "cpu", "--gpus", "1"])
+    assert data_parallel.main() == 130
 
 
 MANY = usable_threads() + 1  # devices
