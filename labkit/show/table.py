@@ -38,7 +38,7 @@ Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataF
 Intervals = Literal["wide", "all"]
 _UNITS = "|".join(sorted({re.escape(metric.unit) for metric in METRICS.values() if metric.unit}))
 _WITH_UNIT = re.compile(rf"(.+), ({_UNITS})")
-_NUMBER = re.compile(r"[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
+_NUMBER = re.compile(r"(at (least|most) )?[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
 _WITH_RANGE = re.compile(r"(.*\S) ([(\[].*[)\]])")
 _SHORT = 20  # characters
 _SOFT = 'style="color:var(--lk-soft,inherit);font-weight:normal"'
@@ -99,6 +99,7 @@ def table(
 
     `values` names metrics, or maps headings to metrics, text columns, or tables of `ratio` and `difference`. A pair of
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
+    A table's column `bound`, such as "at least ", stands before its values.
     A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
     `intervals`: "wide" (where wider than ±5 %) or "all". Raise UserError where `estimate` does.
@@ -116,7 +117,7 @@ def table(
     reasons: dict[tuple[int, str], str] = {}
     for column in columns:
         records = column.cells.to_dict("records")
-        cells[column.heading] = [_text(row, column.form, intervals) for row in records]
+        cells[column.heading] = [row.get("bound", "") + _text(row, column.form, intervals) for row in records]
         amounts[column.heading] = column.cells["value"].tolist()
         if column.form != "text":
             amounts |= {f"{column.heading} {end}": column.cells[end].tolist() for end in ("low", "high")}
@@ -196,7 +197,7 @@ def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
 def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return a table's values for each row, joined on the common columns. Raise UserError if a row has several."""
     shared = [name for name in names if name in frame]
-    columns = [name for name in (*INTERVAL, "reason") if name in frame]
+    columns = [name for name in (*INTERVAL, "reason", "bound") if name in frame]
     if not shared or keys.empty or frame.empty:
         filler = pd.DataFrame({name: [NAN] * len(keys) for name in INTERVAL})
         return filler.assign(reason=NOT_MEASURED if frame.empty else NOT_RUN)
@@ -205,7 +206,7 @@ def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.Dat
         raise UserError(
             f"a table of values has several rows for the same {', '.join(shared)}: choose one with `query`."
         )
-    return joined.reindex(columns=[*INTERVAL, "reason"]).fillna({"reason": NOT_RUN})
+    return joined.reindex(columns=[*INTERVAL, "reason", "bound"]).fillna({"reason": NOT_RUN, "bound": ""})
 
 
 def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:

@@ -66,6 +66,14 @@ def test_one_run_has_no_interval_and_says_so() -> None:
     assert table(data, "batch", "images_per_s", intervals="all").frame["images/s"].tolist() == ["1,000 (one run)"]
 
 
+def test_a_bound_stands_before_its_value_and_before_no_other() -> None:
+    ratios = pd.DataFrame({"batch": [64, 256], "value": [6.45, 2.18], "bound": ["at least ", ""]})
+    ratios = ratios.assign(low=0.99 * ratios["value"], high=1.01 * ratios["value"])
+    shown = table(pd.DataFrame({"batch": [64, 256, 512]}), "batch", {"over one": ratios})
+    assert shown.frame["over one"].tolist() == ["at least 6.45x", "2.18x", "not run"]
+    assert '<td class="n">at least 6.45x</td>' in shown._repr_mimebundle_()["text/html"]
+
+
 def test_a_failed_configuration_is_a_row_with_its_reason() -> None:
     data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 256, "baseline", f"oom: {REASON}")])
     shown = table(data, "batch", ["images_per_s", "utilisation"])
