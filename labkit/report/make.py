@@ -47,7 +47,7 @@ from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import duration
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
-ELSEWHERE = "So this machine can't run the plan. Its times are those of recorded runs, or estimates without any."
+ELSEWHERE = "So this machine cannot run the plan. Its times are those of recorded runs, or estimates without any."
 INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
 

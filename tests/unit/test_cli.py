@@ -77,7 +77,7 @@ def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> No
     done = labkit("plan", "--hw", "h200", "--study", "power", "--scale", "smoke")
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
-    assert "expects H200 SXM, and this machine has " in first and "can't run the plan" in first
+    assert "expects H200 SXM, and this machine has " in first and "cannot run the plan" in first
     assert "  04_power " in done.stdout and last.startswith("Together about ")
     assert_refused(labkit("plan", "--hw", "k80"), "k80", "can't be measured")
 

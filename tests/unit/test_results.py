@@ -53,9 +53,16 @@ def made(values: dict[tuple[str, int], list[float]], *, status: str = "ok", host
 # ---- the frame ------------------------------------------------------------------------------------------------------
 
 
-def test_each_record_has_a_single_row(h200: Results, frame: pd.DataFrame) -> None:
+def test_each_record_has_a_single_row_in_each_study_that_shows_it(h200: Results, frame: pd.DataFrame) -> None:
     assert len(frame) == sum(len(records.records) for records in h200.selected)
-    assert not frame.duplicated("record").any()
+    assert not frame.duplicated(["study", "record"]).any()
+
+
+def test_an_estimate_counts_no_record_of_two_studies_twice(frame: pd.DataFrame) -> None:
+    shared = frame[frame.duplicated("record", keep=False)]
+    assert len(shared), "studies on one host show the same records"
+    with pytest.raises(UserError, match="study"):
+        estimate(shared, "images_per_s", by=["key_hash", "image_px"])
 
 
 def test_a_failure_is_a_row_with_its_reason_and_without_values(frame: pd.DataFrame) -> None:
@@ -140,7 +147,7 @@ def test_the_long_tables_have_the_record_keys_of_the_frame(h200: Results, frame:
         assert not {"nan", "None"} & set(map(str, table.columns))
     blocks = h200.blocks()
     per_trial = blocks.groupby("record")["step_s"].mean()
-    step_s = frame.set_index("record")["step_s"][per_trial.index]
+    step_s = frame.drop_duplicates("record").set_index("record")["step_s"][per_trial.index]
     assert np.allclose(per_trial, step_s, rtol=1e-9), "the blocks of a record have the same number of steps"
 
 
