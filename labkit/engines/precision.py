@@ -58,6 +58,7 @@ def set_modes(trial: Trial) -> None:
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = trial.host_setting != "no_benchmark"
+    torch.backends.cudnn.deterministic = False
 
 
 def autocast(trial: Trial) -> AbstractContextManager[Any]:

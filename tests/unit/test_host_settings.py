@@ -24,6 +24,7 @@ from labkit.run import host_settings
 from labkit.run.execution import run
 from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data
+from labkit.run.processes import processes_of
 from labkit.run.protocol import Pass
 from labkit.show import label
 from labkit.trial import HOST_SETTINGS, Trial
@@ -221,3 +222,9 @@ def test_a_claim_meets_a_trial_with_a_setting_only_if_its_test_names_it() -> Non
 
     assert met() == met(engine="eager", precision="fp32") == met(host_setting=DEFAULT) == trials[:1]
     assert met(host_setting="two_cores") == [Trial(host_setting="two_cores")]
+
+
+def test_a_loop_without_a_search_shares_no_process_with_those_that_search() -> None:
+    """PyTorch keeps cuDNN's algorithm for a convolution until its process ends."""
+    apart = {setting: processes_of(Trial(host_setting=setting)) for setting in HOST_SETTINGS}
+    assert {setting for setting in HOST_SETTINGS if apart[setting] != apart["default"]} == {"no_benchmark"}

@@ -55,6 +55,18 @@ def test_an_engine_predicts_what_the_baseline_predicts(digits: DataSet, fields: 
     assert workload.flop_per_step == 4 * workload.facts["flop_forward"]
 
 
+def test_the_reference_chooses_no_algorithms_for_the_timed_steps(digits: DataSet) -> None:
+    workload = build_workload(PLAIN, digits)
+    assert isinstance(workload, InferWorkload)
+    seen = []
+    flags = torch.backends.cudnn
+    workload._plain.register_forward_hook(lambda *_: seen.append((flags.deterministic, flags.benchmark)))
+    for _, prepare in workload.preparations():
+        prepare()
+    assert set(seen) == {(True, False)}, "PyTorch keeps the algorithms of deterministic steps apart"
+    assert not flags.deterministic and flags.benchmark
+
+
 def test_queries_cycle_through_the_batches_of_the_pool(digits: DataSet) -> None:
     workload = prepared(PLAIN, digits)
     workload.check()
