@@ -93,18 +93,23 @@ RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
 def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """Return a profile's name and a folder with a set of its records."""
     hw, change = RECORD_SETS[request.param]
-    folder, source = tmp_path_factory.mktemp("reports"), committed_reports() / hw
+    folder = tmp_path_factory.mktemp("reports")
     for study in STUDIES if request.param != "none" else ():
-        host = host_to_show(Store(source), study, None)
-        if host is not None:
-            records = change(Store(source).read(study, host))
-            if records:
-                path = Store(folder / hw).path(host, study)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text("".join(record.line() + "\n" for record in records), encoding="utf-8")
-                (folder / hw / "hosts").mkdir(exist_ok=True)
-                shutil.copy(source / "hosts" / f"{host}.json", folder / hw / "hosts")
+        write_records(folder, hw, study, change)
     return hw, folder
+
+
+def write_records(folder: Path, hw: str, study: str, change: Callable[[list[Record]], list[Record]]) -> None:
+    """Write the records that a study's page shows, as `change` returns them, to another folder of reports."""
+    source = committed_reports() / hw
+    host = host_to_show(Store(source), study, None)
+    records = change(Store(source).read(study, host)) if host is not None else []
+    if records:
+        path = Store(folder / hw).path(str(host), study)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(record.line() + "\n" for record in records), encoding="utf-8")
+        (folder / hw / "hosts").mkdir(exist_ok=True)
+        shutil.copy(source / "hosts" / f"{host}.json", folder / hw / "hosts")
 
 
 def shown_by(notebook: Path, **parameters: str) -> dict[str, list[str]]:
@@ -147,3 +152,16 @@ def test_a_notebook_runs_and_shows_no_empty_value(
         for output in outputs.get(part, []):
             text = BeautifulSoup(output, "html.parser").get_text(" ")
             assert not EMPTY.search(text), f"{part}: {EMPTY.search(text)} in {text[:2000]}"
+
+
+def test_a_page_names_the_networks_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_the_papers(records: list[Record]) -> list[Record]:
+        trials = [(record, record.as_trial) for record in records]
+        return [record for record, trial in trials if trial.workload != "train" or trial.model in ("resnet152", "vgg19")]
+
+    write_records(tmp_path, "h200", "01_training", without_the_papers)
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    outputs = shown_by(ROOT / "notebooks" / "01_training.ipynb", hw="h200", mode="render")
+    text = BeautifulSoup(" ".join(outputs["answer"] + outputs["figure"] + outputs["more"]), "html.parser").get_text(" ")
+    assert "ResNet-152" in text and "VGG-19" in text
+    assert "ResNet-50" not in text and "VGG-16" not in text
