@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import takewhile
+from pathlib import Path
 
+PACKAGE = str(Path(__file__).parent)
 LONGEST = 2_000  # characters of a message
 LONGEST_NAME = 80  # characters of a wrong name in it
 
@@ -31,6 +34,14 @@ class UserError(LabkitError):
     """A mistake in the user's input (a name, a path, a file); `labkit` exits with code 2 and shows no traceback."""
 
     exit_code = 2
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of the error: the reader's line that failed, and the message."""
+        import traceback
+
+        frames = traceback.extract_tb(self.__traceback__)
+        own = [*takewhile(lambda frame: not frame.filename.startswith(PACKAGE), frames)][-1:]
+        return [*(f"line {frame.lineno}: {frame.line}" for frame in own), f"{type(self).__name__}: {self}"]
 
 
 class DataError(UserError):

@@ -157,7 +157,9 @@ def test_a_notebook_runs_and_shows_no_empty_value(
 def test_a_page_names_the_networks_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_the_papers(records: list[Record]) -> list[Record]:
         trials = [(record, record.as_trial) for record in records]
-        return [record for record, trial in trials if trial.workload != "train" or trial.model in ("resnet152", "vgg19")]
+        return [
+            record for record, trial in trials if trial.workload != "train" or trial.model in ("resnet152", "vgg19")
+        ]
 
     write_records(tmp_path, "h200", "01_training", without_the_papers)
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
 
 from labkit.errors import UserError
 from labkit.records.record import Queries
@@ -357,3 +359,13 @@ def test_columns_are_described_by_the_texts_of_trials(frame: pd.DataFrame) -> No
     meanings = describe(frame)["meaning"]
     assert meanings["precision"] == "precision (fp32, tf32, fp16, bf16, int8)"
     assert meanings["energy_windows"].startswith("long windows") and meanings["mode"].startswith("execution mode")
+
+
+def test_a_mistake_in_a_notebook_shows_the_readers_line_and_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    InteractiveShell().run_cell('import labkit\nlabkit.load("h2000")')
+    line, message = capsys.readouterr().out.strip().splitlines()
+    assert line == 'line 2: labkit.load("h2000")'
+    assert message.startswith("UserError: unknown HW 'h2000'; valid: h200")
