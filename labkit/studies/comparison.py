@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from labkit.errors import unknown
 from labkit.hardware.profile import Profile, load_profile
 from labkit.results.estimates import IDENTITY
 from labkit.studies import free_speed, published
@@ -58,13 +59,13 @@ def baseline_of(steps: pd.DataFrame, asked: str = "") -> str:
     """Return the device file of the baseline: `asked`, else the first that shares a CUDA graph with another.
 
     `steps` are `trainings`. If none is shared, return the first that shares any configuration, or else the first.
-    Raise UserError for a device file that does not exist.
+    Raise UserError for a device file without trainings.
     """
-    if asked:
-        return load_profile(asked).name
+    if asked and asked not in set(steps["profile"]):
+        raise unknown("baseline", asked, steps["profile"].unique())
     shared = steps[steps.groupby(ALIKE, dropna=False)["profile"].transform("nunique") > 1]
     graphs = shared[shared["mode"].str.contains(GRAPH)]
-    return next(iter([*graphs["profile"], *shared["profile"], *steps["profile"]]), "")
+    return asked or next(iter([*graphs["profile"], *shared["profile"], *steps["profile"]]), "")
 
 
 def comparable(steps: pd.DataFrame, base: str) -> pd.DataFrame:

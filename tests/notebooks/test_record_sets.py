@@ -112,15 +112,17 @@ def write_records(folder: Path, hw: str, study: str, change: Callable[[list[Reco
         shutil.copy(source / "hosts" / f"{host}.json", folder / hw / "hosts")
 
 
-def shown_by(notebook: Path, **parameters: str) -> dict[str, list[str]]:
-    """Run a notebook's cells and return what they show, as HTML or text, by tag ("" without a tag)."""
+def shown_by(
+    notebook: Path, change: Callable[[str], str] = lambda source: source, **parameters: str
+) -> dict[str, list[str]]:
+    """Run a notebook's cells, as `change` returns them, and return what they show, as HTML or text, by tag or ""."""
     names: dict[str, Any] = {"__name__": "notebook"}
     outputs: dict[str, list[str]] = {}
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code":
             continue
         tags = cell["metadata"].get("tags", [])
-        tree = ast.parse("".join(cell["source"]))
+        tree = ast.parse(change("".join(cell["source"])))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, notebook.name, "exec"), names)
         if "parameters" in tags:
@@ -167,3 +169,17 @@ def test_a_page_names_the_networks_that_were_measured(tmp_path: Path, monkeypatc
     text = BeautifulSoup(" ".join(outputs["answer"] + outputs["figure"] + outputs["more"]), "html.parser").get_text(" ")
     assert "ResNet-152" in text and "VGG-19" in text
     assert "ResNet-50" not in text and "VGG-16" not in text
+
+
+def test_the_comparison_can_name_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hw in ("h100", "h200"):
+        write_records(tmp_path, hw, "01_training", lambda records: records)
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+
+    def named(source: str) -> str:
+        return source.replace('model, chosen = "resnet50"', 'model, chosen = "vgg16"')
+
+    outputs = shown_by(ROOT / "notebooks" / "20_comparison.ipynb", named, baseline="h100")
+    answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")
+    assert "VGG-16 at 32 px, H200 SXM over H100 SXM" in answer
+    assert "ResNet-50, not optimised: Tesla V100 SXM2" in re.sub(r"\s+", " ", answer)

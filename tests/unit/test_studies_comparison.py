@@ -125,8 +125,9 @@ def test_the_baseline_is_the_first_device_that_shares_a_configuration(parts: lis
 
 def test_a_requested_baseline_must_be_among_the_devices() -> None:
     assert comparison.baseline_of(BOTH, "h200") == "h200"
-    with pytest.raises(UserError, match="h20x"):
-        comparison.baseline_of(BOTH, "h20x")
+    for without_trainings in ("h20x", "p100_16gb"):
+        with pytest.raises(UserError, match=rf"unknown baseline '{without_trainings}'; valid: h\d00, h\d00\.$"):
+            comparison.baseline_of(BOTH, without_trainings)
 
 
 # ---- comparable configurations --------------------------------------------------------------------------------------
