@@ -47,6 +47,7 @@ def describe(data: pd.DataFrame) -> pd.DataFrame:
     >>> import labkit
     >>> labkit.describe(labkit.load("h200", "training").frame())  # doctest: +SKIP
     """
+    check_columns(data, ())
     rows = []
     for name in data.columns:
         values = data[name].dropna()
@@ -70,8 +71,21 @@ def unique(*names: str | Iterable[str] | None) -> list[str]:
     return list(dict.fromkeys(flat))
 
 
+def single(*names: str | None) -> list[str]:
+    """Return the given column names as `unique` does. Raise UserError for several columns in the place of one."""
+    for name in names:
+        if not (name is None or isinstance(name, str)):
+            raise UserError(
+                f"one column is valid where {name!r} was given. Choose one, or make one of them: "
+                f"`table.assign(both=table['model'] + ' ' + table['mode'])`."
+            )
+    return unique(*names)
+
+
 def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:
-    """Raise UserError, with the nearest names, if a table lacks one of the columns."""
+    """Raise UserError for data that are no table, or, with the nearest names, if a table lacks one of the columns."""
+    if not isinstance(data, pd.DataFrame):
+        raise UserError(f"a table is valid where {type(data).__name__} was given, such as `results.frame()`.")
     absent = [name for name in dict.fromkeys(names) if name not in data]
     if absent:
         near = [f"nearest to {name}: {', '.join(nearest_first(name, map(str, data))[:NEAREST])}" for name in absent]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.results.columns import NOT_MEASURED, check_columns
+from labkit.results.columns import NOT_MEASURED, check_columns, single
 from labkit.results.estimates import estimate
 from labkit.show.labels import heading, in_order, is_missing, label, phrase
 from labkit.show.quantities import MISSING, NAN, metric_of, number
@@ -22,6 +22,8 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     `data` is a table of results, or is aggregated already (it has the columns `value` and `by`). Raise UserError for a
     missing column, and where `estimate` raises it.
     """
+    check_columns(data, ())
+    single(metric)
     aggregated = "value" in data and metric not in data
     if data.empty:
         nothing = pd.DataFrame({name: [] for name in (*by, *INTERVAL, "reason")})

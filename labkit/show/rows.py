@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from labkit.results.columns import unique
+from labkit.errors import unknown
+from labkit.results.columns import single, unique
 from labkit.show.draw import (
     Look,
     Note,
@@ -190,7 +191,7 @@ def stack(
     >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
     'step-s-model'
     """
-    rows = _Rows(estimates(data, value, unique(y, part)), unique(y), value, part)
+    rows = _Rows(estimates(data, value, unique(y, single(part))), unique(y), value, part)
     with styled():
         if rows.frame["value"].isna().all():
             return rows.figure(nothing(None, why_nothing(rows.frame)), "Stacked bars", name, title, caption)
@@ -224,7 +225,9 @@ def stack(
 
 def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, sort: Order | None) -> _Rows:
     """Return the estimates in display order, or sorted by the largest value of each row, missing values last."""
-    frame, names = estimates(data, x, unique(y, hue)), unique(y)
+    frame, names = estimates(data, x, unique(y, single(hue))), unique(y)
+    if sort not in (None, *get_args(Order)):
+        raise unknown("order of rows", str(sort), get_args(Order))
     if sort is not None and len(frame):
         largest = frame.groupby(names, sort=False, dropna=False)["value"].transform("max")
         frame = frame.loc[largest.sort_values(ascending=sort == "ascending", kind="stable").index]

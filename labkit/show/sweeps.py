@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from labkit.errors import UserError
-from labkit.results.columns import unique
+from labkit.errors import UserError, unknown
+from labkit.results.columns import single
 from labkit.show.draw import (
     ABOVE,
     BELOW,
@@ -69,12 +69,16 @@ def lines(
     >>> lines(frame, x="batch", y="images_per_s", title="Throughput grows with the batch").name
     'images-per-s-batch'
     """
-    frame = estimates(data, y, unique(x, hue, col))
+    frame = estimates(data, y, single(x, hue, col))
     valid = in_order(frame[hue], hue) if hue else []
     if len(frame) and (others := [repr(name) for name in colours or () if name not in valid]):
         has = f"hue={hue!r} has the values {', '.join(map(repr, valid)) or 'of no column'}"
         raise UserError(f"colours names {', '.join(others)}, which the figure does not have; {has}.")
     measured = frame.dropna(subset=["value", x])
+    if len(measured) and not pd.api.types.is_numeric_dtype(measured[x].infer_objects()):
+        raise UserError(f"the column {x} has no numbers for an axis; `plots.dots(…, y={x!r})` draws a row for each.")
+    if log not in (True, False, "x"):
+        raise unknown("log", str(log), ("True", "False", "x"))
     kinds = in_order(measured[col], col) if col else [None]
     with styled():
         if measured.empty:
@@ -200,7 +204,7 @@ def series(
     >>> series(frame).axes[0].get_title(loc="left")
     'board power, W'
     """
-    columns = unique("time_s", panel, hue, "value")
+    columns = single("time_s", panel, hue, "value")
     measured = data.dropna(subset=["time_s", "value"]) if len(data) else data
     kinds = in_order(measured[panel], panel) if len(measured) else []
     with styled():

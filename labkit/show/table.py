@@ -109,6 +109,7 @@ def table(
     >>> table(frame, rows="batch", values={"images/s": (frame, "images_per_s")}).frame["images/s"].tolist()
     ['3,700 [2,400, 5,700]', '14,700']
     """
+    check_columns(data, ())
     names = unique(rows)
     keys = _keys(data, names, values)
     columns = list(_columns(data, keys, names, values, across))

@@ -21,6 +21,7 @@ from labkit.results import Results, describe, estimate, load, ratio
 from labkit.results.estimates import ESTIMATED
 from labkit.results.exchange import numbers
 from labkit.results.metrics import metric_of, why_missing
+from labkit.show import plots
 from labkit.show import table as shown_table
 from labkit.trial import Trial
 from tests.committed import committed_reports
@@ -238,6 +239,17 @@ def test_a_missing_column_is_named_with_the_five_nearest(frame: pd.DataFrame) ->
             draw()
     with pytest.raises(UserError, match=r"no column modes, batches; .*; nearest to batches: batch, "):
         ratio(frame, "images_per_s", over={"batches": 64}, by=["modes"])
+
+
+def test_results_in_place_of_their_table_are_refused(h200: Results) -> None:
+    for ask in (
+        lambda: estimate(h200, "images_per_s"),  # type: ignore[arg-type]
+        lambda: describe(h200),  # type: ignore[arg-type]
+        lambda: shown_table(h200, rows="mode", values="images_per_s"),  # type: ignore[arg-type]
+        lambda: plots.dots(h200, y="mode", x="images_per_s"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UserError, match=r"a table is valid where Results was given, such as `results\.frame\(\)`"):
+            ask()
 
 
 def test_one_column_may_be_given_as_a_text() -> None:

@@ -284,6 +284,33 @@ def test_telemetry_of_two_runs_is_not_joined_into_a_line() -> None:
     assert len(plots.series(data, hue="pass_number").axes[0].lines) == 2
 
 
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (
+            lambda: plots.lines(SWEEP, x="batch", y="images_per_s", hue=["mode", "model"]),
+            r"one column .* \['mode', 'mod",
+        ),
+        (lambda: plots.lines(SWEEP, x="batch", y=["images_per_s", "power_w"]), "one column is valid .* Choose one"),
+        (lambda: plots.dots(SWEEP, x="images_per_s", y="batch", hue=["mode"]), "one column is valid"),
+        (lambda: plots.stack(SWEEP, y="batch", part=["mode"], value="images_per_s"), "one column is valid"),
+        (
+            lambda: plots.lines(SWEEP, x="mode", y="images_per_s", hue="batch"),
+            "mode has no numbers for an axis; `plots.d",
+        ),
+        (lambda: plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", log="y"), "unknown log 'y'; valid: "),
+        (
+            lambda: plots.dots(SWEEP, x="images_per_s", y="batch", hue="mode", sort="up"),
+            "unknown order .* 'up'; valid: ",
+        ),
+    ],
+    ids=["two colours", "two metrics", "list", "two parts", "x of texts", "log", "order"],
+)
+def test_an_argument_that_no_figure_can_have_is_refused(draw: Callable[[], Figure], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        draw()
+
+
 def test_a_column_that_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="no column colour"):
         plots.lines(SWEEP, x="colour", y="images_per_s")
