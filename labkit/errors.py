@@ -61,8 +61,9 @@ def nearest_first(given: str, valid: Iterable[str]) -> list[str]:
     return sorted(valid, key=lambda name: (-difflib.SequenceMatcher(None, given.lower(), name.lower()).ratio(), name))
 
 
-def unknown(what: str, given: str, valid: Iterable[str], *, hint: str = "") -> UserError:
+def unknown(what: str, given: object, valid: Iterable[str], *, hint: str = "") -> UserError:
     """Return the error for a name that is not in `valid`. It lists the valid names, nearest first."""
+    given = str(given)
     given = given if len(given) <= LONGEST_NAME else f"{given[:LONGEST_NAME]} …"
     names = ", ".join(nearest_first(given, valid))
     return UserError(f"unknown {what} {given!r}; valid: {names}." + (f" {hint}" if hint else ""))

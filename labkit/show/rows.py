@@ -227,7 +227,7 @@ def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, s
     """Return the estimates in display order, or sorted by the largest value of each row, missing values last."""
     frame, names = estimates(data, x, unique(y, single(hue))), unique(y)
     if sort not in (None, *get_args(Order)):
-        raise unknown("order of rows", str(sort), get_args(Order))
+        raise unknown("order of rows", sort, get_args(Order))
     if sort is not None and len(frame):
         largest = frame.groupby(names, sort=False, dropna=False)["value"].transform("max")
         frame = frame.loc[largest.sort_values(ascending=sort == "ascending", kind="stable").index]

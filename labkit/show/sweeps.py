@@ -78,7 +78,7 @@ def lines(
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[x].infer_objects()):
         raise UserError(f"the column {x} has no numbers for an axis; `plots.dots(…, y={x!r})` draws a row for each.")
     if log not in (True, False, "x"):
-        raise unknown("log", str(log), ("True", "False", "x"))
+        raise unknown("log", log, ("True", "False", "x"))
     kinds = in_order(measured[col], col) if col else [None]
     with styled():
         if measured.empty:

@@ -6,6 +6,7 @@ import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,3 +245,16 @@ def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenSt
     assert (columns, rows) == (["execution mode", "loader", "batch"], 2)
     columns, rows, _ = table(workload="infer", queries=[0, 10], engine=["eager", "compile"])
     assert (columns, rows) == (["execution mode", "queries", "batch"], 4), "the mode's name covers the engine"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"hw": 200}, "unknown HW '200'; valid: h200"),
+        ({"scale": 1}, "unknown scale '1'; valid: "),
+        ({"mode": None}, "unknown mode 'None'; "),
+    ],
+)
+def test_a_parameter_that_is_no_text_is_refused_with_the_valid_ones(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        open_study("01_training", **{"hw": "h200", **given}, host=HOST)
