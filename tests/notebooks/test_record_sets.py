@@ -27,7 +27,9 @@ from tests.committed import committed_reports
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
 EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with "None of the GPUs"
-CUT = re.compile(r"not measured (of|over|reaches|waiting)\b|Batch –")  # a sentence that needs a value to be one
+CUT = re.compile(
+    r"not measured (of|over|reaches|waiting|is)\b|After not measured|Batch –"
+)  # a sentence that needs a value to be one
 
 
 def of_first_pass(records: list[Record]) -> list[Record]:
@@ -185,3 +187,15 @@ def test_the_comparison_can_name_another_network(tmp_path: Path, monkeypatch: py
     answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")
     assert "VGG-16 at 32 px, H200 SXM over H100 SXM" in answer
     assert "ResNet-50, not optimised: Tesla V100 SXM2" in re.sub(r"\s+", " ", answer)
+
+
+def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_records(tmp_path, "h200", "02_batch_size", lambda records: records)
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+
+    def named(source: str) -> str:
+        return source.replace('model = sweep["swept"][0]', 'model = "resnet152"')
+
+    outputs = shown_by(ROOT / "notebooks" / "02_batch_size.ipynb", named, hw="h200", mode="render")
+    answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")
+    assert re.search(r"From 64 to 256\s+baseline throughput grows: ResNet-152 .* times, VGG-16 ", answer)
