@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.results.columns import NOT_MEASURED
-from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
+from labkit.show.figure import DPI, SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
 from labkit.show.labels import heading, in_order, label, role
 from labkit.show.quantities import metric_of
 
@@ -27,6 +27,7 @@ _LOOK_OF = {  # (column, value): name of the colour, marker
     ("precision", "int8"): ("c3", "v"),
 }
 _LINE_CHARACTERS = 52  # characters of 10 points that fit in a row of a legend
+_LEGEND_LINES = 2  # for which the height of a drawing has room
 _TICK_GAP = 4.0  # points between two tick labels
 _MOST_TICKS = 6
 
@@ -173,7 +174,7 @@ def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str
 
 
 def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> None:
-    """Draw a legend of coloured names above the axes; with `owned` it may span the whole drawing."""
+    """Draw a legend of coloured names above the axes; with `owned` it may span the whole drawing, which then grows."""
     from matplotlib.lines import Line2D
 
     if not entries:
@@ -186,6 +187,8 @@ def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> No
     words: dict[str, Any] = {"ncols": columns, "labelcolor": "linecolor", "handletextpad": 0.2, "columnspacing": 1.2}
     words |= {"handles": handles, "borderaxespad": 0.2, "handlelength": 1.2, "borderpad": 0.1}
     if owned:
+        beyond = max(0, -(-len(entries) // columns) - _LEGEND_LINES)
+        axes.figure.set_figheight(axes.figure.get_figheight() + beyond * 1.5 * font_pt() / DPI)
         axes.figure.legend(loc="outside upper left", **words)
     else:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), **words)

@@ -157,15 +157,28 @@ class Figure:
         undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
         if path.suffix not in undated:
             raise UserError(f"a figure's file must end in {', '.join(undated)}: {path.name!r} has another ending.")
-        with styled(self.name):
-            titled = self.title and self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
-            try:
-                self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated[path.suffix])
-            finally:  # pages write the title above the drawing
-                if titled:
-                    titled.remove()
-                    self.drawing._suptitle = None
+        with styled(self.name), self._titled():
+            self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated[path.suffix])
         return path
+
+    @contextmanager
+    def _titled(self) -> Iterator[None]:
+        """Write the title into the drawing, above its legend if it has one; pages write it above the drawing."""
+        height_in, legend = self.drawing.get_figheight(), next(iter(self.drawing.legends), None)
+        if legend:
+            legend.set_alignment("left")
+            legend.set_title(self.title, prop={"weight": "bold"})
+        else:
+            self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
+        self.drawing.set_figheight(height_in + bool(self.title) * 2 * font_pt() / DPI)
+        try:
+            yield
+        finally:
+            self.drawing.set_figheight(height_in)
+            if legend:
+                legend.set_title(None)
+            else:
+                self.drawing._suptitle.remove()
 
     def svg(self) -> str:
         """Return one inline SVG element: colours are CSS variables, text is text, ids are unique within a page."""

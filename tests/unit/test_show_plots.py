@@ -179,6 +179,14 @@ def test_a_saved_file_has_the_title_and_the_page_draws_none(tmp_path: Path) -> N
     assert ">Throughput grows<" not in figure.svg()
 
 
+def test_the_title_of_a_saved_file_is_above_its_legend(tmp_path: Path) -> None:
+    figure = plots.dots(SWEEP, y="batch", x="images_per_s", hue="mode", title="Throughput grows")
+    svg = figure.save(tmp_path / "mine.svg").read_text(encoding="utf-8")
+    height = {text: float(y) for y, text in re.findall(r' y="(\S+)"[^>]*>([^<]+)</text>', svg)}
+    assert 8 < height["Throughput grows"] < height["baseline"] - 10
+    assert ">Throughput grows<" not in figure.svg()
+
+
 @pytest.mark.parametrize(("count", "joined"), [(1, False), (2, False), (3, True), (4, True)])
 def test_only_three_points_and_more_are_joined(count: int, joined: bool) -> None:
     figure = plots.lines(SWEEP[SWEEP["batch"].isin(BATCHES[:count])], x="batch", y="images_per_s", hue="mode")
@@ -282,6 +290,12 @@ def test_telemetry_of_two_runs_is_not_joined_into_a_line() -> None:
     with pytest.raises(UserError, match="mix pass_number"):
         plots.series(data)
     assert len(plots.series(data, hue="pass_number").axes[0].lines) == 2
+
+
+def test_a_figure_of_one_row_has_room_for_its_legend() -> None:
+    modes = [f"an execution mode {place}" for place in range(5)]
+    one = made([("vgg16", 64, mode, [place, place * 1.1]) for place, mode in enumerate(modes, 5)])
+    assert plots.dots(one, y=["model", "batch"], x="images_per_s", hue="mode").svg()
 
 
 @pytest.mark.parametrize(
