@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
@@ -31,9 +31,10 @@ MOST_PASSES = 10_000  # of a trial in a plan
 # The fields of a trial that every record has had, and that pages read without a default.
 _OF_EVERY_TRIAL = ("workload", "model", "classes", "framework", "device", "devices")
 
-Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
+# `withdrawn`: a result that was found to be wrong after it was recorded, and removed, with the reason.
+Status = Literal["ok", "oom", "timeout", "crashed", "unsupported", "withdrawn"]
 # A trial that runs out of memory or is unsupported will fail again. A crash or a hang may pass, so it is tried again.
-FINAL: frozenset[str] = frozenset({"ok", "oom", "unsupported"})
+FINAL: frozenset[str] = frozenset(get_args(Status)) - {"timeout", "crashed"}
 
 
 def _integers(values: Any) -> Any:

@@ -122,13 +122,13 @@ def test_a_study_is_complete_when_every_trial_of_every_pass_was_tried() -> None:
     assert not is_complete(made, "quick")
     assert not is_complete([], "smoke")
     assert not any(is_complete(made[:index] + made[index + 1 :], "smoke") for index in range(4))
-    for status in ("crashed", "timeout", "oom", "unsupported"):
+    for status in ("crashed", "timeout", "oom", "unsupported", "withdrawn"):
         failed = record(batch=16, number=2, plan=(8, 16), passes=2, status=status)
         assert is_complete([*made[:3], failed], "smoke"), "a failure is a row: it must not hide the whole scale"
 
 
 def test_a_crash_is_retried_and_exhausted_memory_is_not() -> None:
-    for status, final in (("crashed", False), ("timeout", False), ("oom", True), ("unsupported", True)):
+    for status, final in (("crashed", False), ("timeout", False), ("oom", True), ("unsupported", True), ("withdrawn", True)):
         failed = record(status=status)
         assert (done([failed], scale="smoke", versions={"torch": "2.11"}) == {(failed.key, 1)}) is final
 
