@@ -198,6 +198,7 @@ def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
 def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return a table's values for each row, joined on the common columns. Raise UserError if a row has several."""
     shared = [name for name in names if name in frame]
+    frame = frame.assign(bound=frame.get("bound", ""))
     columns = [name for name in (*INTERVAL, "reason", "bound") if name in frame]
     if not shared or keys.empty or frame.empty:
         filler = pd.DataFrame({name: [NAN] * len(keys) for name in INTERVAL})

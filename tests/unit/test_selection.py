@@ -128,7 +128,8 @@ def test_a_study_is_complete_when_every_trial_of_every_pass_was_tried() -> None:
 
 
 def test_a_crash_is_retried_and_exhausted_memory_is_not() -> None:
-    for status, final in (("crashed", False), ("timeout", False), ("oom", True), ("unsupported", True), ("withdrawn", True)):
+    for status in ("crashed", "timeout", "oom", "unsupported", "withdrawn"):
+        final = status not in ("crashed", "timeout")
         failed = record(status=status)
         assert (done([failed], scale="smoke", versions={"torch": "2.11"}) == {(failed.key, 1)}) is final
 
