@@ -102,7 +102,8 @@ def table(
     A table's column `bound`, such as "at least ", stands before its values.
     A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
-    `intervals`: "wide" (where wider than ±5 %) or "all". Raise UserError where `estimate` does.
+    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so. Raise UserError where
+    `estimate` does.
 
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
@@ -199,7 +200,7 @@ def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.Dat
     """Return a table's values for each row, joined on the common columns. Raise UserError if a row has several."""
     shared = [name for name in names if name in frame]
     frame = frame.assign(bound=frame.get("bound", ""))
-    columns = [name for name in (*INTERVAL, "reason", "bound") if name in frame]
+    columns = [name for name in (*INTERVAL, "passes", "reason", "bound") if name in frame]
     if not shared or keys.empty or frame.empty:
         filler = pd.DataFrame({name: [NAN] * len(keys) for name in INTERVAL})
         return filler.assign(reason=NOT_MEASURED if frame.empty else NOT_RUN)
@@ -208,7 +209,7 @@ def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.Dat
         raise UserError(
             f"a table of values has several rows for the same {', '.join(shared)}: choose one with `query`."
         )
-    return joined.reindex(columns=[*INTERVAL, "reason", "bound"]).fillna({"reason": NOT_RUN, "bound": ""})
+    return joined.reindex(columns=[*INTERVAL, "passes", "reason", "bound"]).fillna({"reason": NOT_RUN, "bound": ""})
 
 
 def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
@@ -219,11 +220,11 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
         return str(value)
     digits = digits_of(value, low, high)
     point = _amount(value, form, digits)
-    wide = math.isfinite(high - low) if form == "points" else half_width(value, low, high) > WIDE
+    wide = form == "points" or half_width(value, low, high) > WIDE
+    if not math.isfinite(high - low):
+        return f"{point} (one run)" if intervals == "all" or row.get("passes") == 1 else point
     if intervals == "wide" and not wide:
         return point
-    if not math.isfinite(high - low):
-        return f"{point} (one run)"
     ends = [_end(end, value, form, digits) for end in (low, high)]
     return f"{point} [{ends[0]}, {ends[1]}]"
 
