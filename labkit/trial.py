@@ -314,6 +314,13 @@ def trial_from_dict(values: dict[str, Any]) -> Trial:
 _OF_MODE = "A mode is several fields: pass, for example, `**labkit.recipes.recipes('cuda')['graph']`."
 
 
+def without_data(trial: Trial) -> Trial:
+    """Return the trial with blank data fields: a plan without the images knows neither them nor how many it scores."""
+    blank = Trial()
+    bare = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
+    return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
+
+
 def _check_fields(names: Iterable[str], hint: str = "") -> None:
     valid = _kinds()
     for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from labkit.records.store import Store
 from labkit.registry import Study
 from labkit.results.from_result import value_of
 from labkit.statistics import log_interval
-from labkit.trial import Trial
+from labkit.trial import Trial, without_data
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,13 +173,6 @@ def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
     if profile.device.kind == "cpu":
         return []
     return [gpu["name"] for gpu in host.get("gpus") or [] if profile.device.fits(gpu["name"])]
-
-
-def without_data(trial: Trial) -> Trial:
-    """Return the trial with blank data fields: a plan without the images knows neither them nor how many it scores."""
-    blank = Trial()
-    bare = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
-    return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
 
 
 def _reading_order(trial: Trial) -> tuple[Any, ...]:

@@ -13,11 +13,10 @@ from labkit.hardware.profile import Profile, Timing
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, TRACE_LIMIT_S
 from labkit.records import Record
 from labkit.records.selection import latest
-from labkit.results.study_records import without_data
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
 from labkit.run.protocol import CEILING_SHARE, Pass
-from labkit.trial import NO_DATA, Trial
+from labkit.trial import NO_DATA, Trial, without_data
 
 # Estimates in seconds, until records of this host replace them.
 STARTUP_S = 6.0  # a worker process's start

@@ -9,8 +9,8 @@ import pandas as pd
 
 from labkit.results import Results
 from labkit.results.columns import WHAT_RAN
-from labkit.results.study_records import without_data
 from labkit.show.labels import heading, label
+from labkit.trial import without_data
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
