@@ -157,7 +157,7 @@ class OpenStudy:
 
     @cached_property
     def _shown_host(self) -> str | None:
-        """The id of the host whose records are shown; None if this machine measures or plans to, or without records."""
+        """The id of the host whose records are shown; None without records, or if this call measures here."""
         return None if self._runs_here else host_to_show(self.store, self.study.id, None)
 
     @property
