@@ -74,10 +74,11 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str |
 
     Two groups are compared if they agree in all other columns of `by`. If both ran on the same three or more hosts, the
     ratio is formed of each host's means. If both ran in the same passes of a study and host, it is formed within each
-    pass, without passes that a second process finished. Else it is unpaired (Welch 1947, on the logarithm). So is the
-    ratio of trials with different numbers of planned passes, because it uses all passes of both: half of the noisier
-    side's passes are worth more than pairing. Raise UserError as `estimate` does, for a word in `over` that its column
-    never holds, and if both sides share one or two of several hosts.
+    pass. A pass that a second process finished counts only if fewer than three others are left. Else the ratio is
+    unpaired (Welch 1947, on the logarithm). So is the ratio of trials with different numbers of planned passes, because
+    it uses all passes of both: half of the noisier side's passes are worth more than pairing. Raise UserError as
+    `estimate` does, for a word in `over` that its column never holds, and if both sides share one or two of several
+    hosts.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")

@@ -24,6 +24,7 @@ from labkit.statistics import (
 )
 
 HOSTS = 3  # the fewest equal hosts for an interval over hosts
+PAIRS = 3  # the fewest passes of one process for an interval over them alone
 Passes = Mapping[tuple[str, int], float]  # (host, pass number) -> value
 Mean = Callable[[list[float]], Interval]
 Comparison = Callable[..., Interval | None]
@@ -98,12 +99,14 @@ def units_of(values: Passes) -> dict[Any, float]:
 def in_one_process(sides: Sequence[Passes], processes: Sequence[Mapping[tuple[str, int], str]]) -> list[Passes]:
     """Return the values of two configurations in the passes in which both ran in one process: `processes`, by pass.
 
-    A pass that was interrupted goes on in another process. Without any shared process, return all common passes.
+    A pass that was interrupted goes on in another process. If fewer than `PAIRS` passes are left, return all common
+    passes: from two pairs, Student's t is 12.7.
     """
     above, below = processes
-    common = set(above) & set(below)
-    shared = {number for number in common if above[number] == below[number]} or common
-    return [{key: value for key, value in side.items() if key in shared} for side in sides]
+    common = set.intersection(*map(set, sides))
+    shared = {number for number in common if above[number] == below[number]}
+    used = shared if len(shared) >= PAIRS else common
+    return [{key: value for key, value in side.items() if key in used} for side in sides]
 
 
 def _compared(above: Passes, below: Passes, paired: bool, mean: Mean, comparison: Comparison) -> Interval | None:

@@ -17,7 +17,7 @@ from labkit.claims.words import TIE
 from labkit.errors import UserError
 from labkit.registry import INDEPENDENT_OF_HOST, METRICS
 from labkit.results import Results, difference, estimate, ratio
-from labkit.results.intervals import Passes, are_planned_alike, level_of, ratio_of
+from labkit.results.intervals import Passes, are_planned_alike, in_one_process, level_of, ratio_of
 from labkit.statistics import Interval
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records
@@ -125,6 +125,15 @@ def test_the_plan_decides_on_pairing() -> None:
     assert are_planned_alike(three, three, (3, 6)), "before the short passes both sides have the same ones"
     assert not are_planned_alike(six, three, (6, 3)) and not are_planned_alike(three, six, (3, 6))
     assert are_planned_alike(six, three, (6, 6))
+
+
+def test_a_whole_pass_without_a_value_does_not_displace_an_interrupted_pass() -> None:
+    # Pass 1 was interrupted. Steps were traced in passes 1 to 3 only, so pass 4 has no value of the trace.
+    processes = [{("a", number): process for number, process in enumerate(of_side, 1)} for of_side in ("0234", "1234")]
+    traced = {("a", number): float(number) for number in (1, 2, 3)}
+    timed = traced | {("a", 4): 4.0}
+    assert in_one_process((traced, traced), processes) == [traced, traced]
+    assert [set(side) for side in in_one_process((timed, timed), processes)] == [{("a", n) for n in (2, 3, 4)}] * 2
 
 
 def test_equal_hosts_have_the_same_text_and_others_another() -> None:

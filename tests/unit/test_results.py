@@ -318,15 +318,22 @@ def test_rows_that_differ_in_size_or_framework_say_so(frame: pd.DataFrame) -> No
     )
 
 
-def test_a_pass_that_a_second_process_finished_gives_no_ratio() -> None:
-    data = made({("baseline", 1): [1.0, 2.0, 4.0], ("CUDA graph", 1): [2.0, 4.0, 8.0]})
-    data = data.assign(process=data["pass_number"].astype(str), framework="torch", devices=1)
-    split = (data["pass_number"] == 3) & (data["mode"] == "CUDA graph")
-    data.loc[split, "process"] = "another"
+@pytest.mark.parametrize(
+    ("interrupted", "passes"),
+    [
+        pytest.param([], 4, id="no pass was interrupted"),
+        pytest.param([4], 3, id="three whole passes are left"),
+        pytest.param([3, 4], 4, id="two whole passes are left"),
+        pytest.param([1, 2, 3, 4], 4, id="two frameworks never share a process"),
+    ],
+)
+def test_an_interrupted_pass_counts_if_fewer_than_three_are_whole(interrupted: list[int], passes: int) -> None:
+    sides = {("baseline", 1): [1.0, 2.0, 4.0, 8.0], ("CUDA graph", 1): [2.0, 4.0, 8.0, 16.0]}
+    data = made(sides).assign(framework="torch", devices=1)
+    data["process"] = data["pass_number"].astype(str)
+    data.loc[data["pass_number"].isin(interrupted) & (data["mode"] == "baseline"), "process"] = "another"
     paired = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"])
-    assert paired["passes"].tolist() == [2]
-    data["process"] = data["mode"]  # never together, such as two frameworks: paired by pass
-    assert ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"])["passes"].tolist() == [3]
+    assert paired["passes"].tolist() == [passes] and paired["value"].tolist() == pytest.approx([2.0])
 
 
 def test_values_that_the_records_cannot_support_are_missing_with_the_reason(h200: Results, frame: pd.DataFrame) -> None:
