@@ -34,12 +34,13 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # up to 16 workers for each loader, and empties or fills the page cache.
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
 # Where few trials fill a pass, imports weigh more. On the CPU other studies measured trials of 05, 08 and 11; of 08,
-# four are left. On the H200 a short pass of 04 has four trials of 2.4 s.
+# four are left. On the H200 a short pass of 04 has four trials of 2.4 s. On the H100 a short pass of 08 has one trial.
 FEW_OF_ITS_OWN = {
     ("cpu", "05_inference", "8215aab88c5a"): 0.54,
     ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
     ("cpu", "11_frameworks", "8215aab88c5a"): 0.47,
     ("h200", "04_power", "dd5f463fbb1f"): 0.5,
+    ("h100", "08_quantization", "1578a499d0c8"): 0.5,
 }
 # Passes that the end of a call interrupted: a second process imports again.
 INTERRUPTED = {
@@ -60,7 +61,10 @@ CUT_OFF = {
     ("h200", "07_precision", "c47dbaaf7234"): 83,
     ("h200", "09_profile", "c47dbaaf7234"): 94,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
+    ("h100", "08_quantization", "1578a499d0c8"): 1,
     ("h100", "09_profile", "5986c7f97bad"): 78,
+    ("h100", "09_profile", "3eaba35b6c3d"): 59,
+    ("h100", "10_gan", "1578a499d0c8"): 24,
 }
 # The files of these records were a commit's, on a machine whose git stood at an earlier commit.
 COMMITTED_LATER = {"d02e1d0d05ee+": "c4f0ec7c6c36"}
