@@ -218,14 +218,16 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
         return MISSING
     if form == "text":
         return str(value)
-    digits = digits_of(value, low, high)
-    point = _amount(value, form, digits)
+    if form == "points":
+        point, *ends = (points(share, value, low, high) for share in (value, low, high))
+    else:
+        digits = digits_of(value, low, high)
+        point, *ends = _amount(value, form, digits), *(_end(end, value, form, digits) for end in (low, high))
     wide = form == "points" or half_width(value, low, high) > WIDE
     if not math.isfinite(high - low):
         return f"{point} (one run)" if intervals == "all" or row.get("passes") == 1 else point
     if intervals == "wide" and not wide:
         return point
-    ends = [_end(end, value, form, digits) for end in (low, high)]
     return f"{point} [{ends[0]}, {ends[1]}]"
 
 
@@ -237,8 +239,6 @@ def _end(end: float, value: float, form: str, digits: int) -> str:
 
 
 def _amount(value: float, form: str, digits: int) -> str:
-    if form == "points":
-        return points(value, digits)
     return factor(value, digits) if form == "ratio" else amount(value, form, digits)
 
 

@@ -104,7 +104,7 @@ def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
 def test_a_difference_is_in_points_with_its_sign() -> None:
     lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
     data = made([("vgg16", 64, "baseline", [1000])])
-    assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == ["−1.2 [−2.0, −0.40]"]
+    assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == ["−1.2 [−2.0, −0.4]"]
     assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("-1.2 %")
 
 
