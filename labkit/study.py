@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
@@ -232,7 +233,13 @@ class OpenStudy:
         ]
 
     def plan(self, trials: Sequence[Trial]) -> Table:
-        """Return a table of the configurations that `measure` will run. Its caption has the time that they take."""
+        """Return a table of the configurations that `measure` will run. Its caption has the time that they take.
+
+        Raise UserError if `trials` is no list of trials, or is empty.
+        """
+        _check_list(trials)
+        if not len(trials):
+            raise UserError("the list of trials is empty, so there is no plan: give at least one trial.")
         if not self.measures_here:
             recorded = len(trials) - len(self._selected().without_records(trials))
             caption = f"With records: {recorded} of {len(trials)}. Nothing is measured."
@@ -260,8 +267,10 @@ class OpenStudy:
         """Measure what is missing, if this call may measure, and return the results that the page shows.
 
         In JupyterLab the results are of the given trials, and the pages of a report stay as they are. There, warn if
-        some trials have no record, raise UserError if none has one, and warn of uneven blocks after measuring.
+        some trials have no record, raise UserError if none has one, and warn of uneven blocks after measuring. Raise
+        UserError also if `trials` is no list of trials.
         """
+        _check_list(trials)
         if self.mode == "plan":
             raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
         if self.measures_here and not is_report():  # a report has measured in rounds before it runs its notebooks
@@ -352,8 +361,25 @@ def _warn_of_uneven(records: StudyRecords) -> None:
         )
 
 
+def _check_list(trials: object) -> None:
+    """Raise UserError if `trials` is no list of trials."""
+    wrong: object = trials
+    if isinstance(trials, Sequence) and not isinstance(trials, str):
+        wrong = next((trial for trial in trials if not isinstance(trial, Trial)), None)
+        if wrong is None:
+            return
+    shown = "a single trial" if isinstance(wrong, Trial) else repr(wrong)
+    raise UserError(f"`plan` and `measure` take a list of trials, not {shown}: `lab.trials(...)` or `[trial]` is one.")
+
+
 def open_study(
-    study: str, *, hw: str = "", scale: str = "quick", mode: str = "auto", data: str = "", host: Host | None = None
+    study: str,
+    *,
+    hw: str = "",
+    scale: str = "quick",
+    mode: str = "auto",
+    data: str | Path = "",
+    host: Host | None = None,
 ) -> OpenStudy:
     """Open a study. `hw` names a profile; if empty, the profile is detected.
 
@@ -370,7 +396,7 @@ def open_study(
         profile=profile,
         scale=check_scale(scale),
         mode=mode,  # type: ignore[arg-type]
-        data=data,
+        data=str(data),
         host=here,
         store=Store(reports_folder() / profile.name),
     )

@@ -258,3 +258,29 @@ def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenSt
 def test_a_parameter_that_is_no_text_is_refused_with_the_valid_ones(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_study("01_training", **{"hw": "h200", **given}, host=HOST)
+
+
+def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> None:
+    with pytest.raises(UserError, match="'5'"):
+        _ = open_study("01_training", hw="cpu", mode="plan", data=5, host=HOST).images  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["plan", "measure"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Trial(), "not a single trial"),
+        ("baseline", "not 'baseline'"),
+        (["baseline"], "not 'baseline'"),
+        (None, "not None"),
+    ],
+    ids=["a trial", "a text", "a list of texts", "nothing"],
+)
+def test_trials_that_are_no_list_of_trials_are_refused(planned: OpenStudy, name: str, given: Any, said: str) -> None:
+    with pytest.raises(UserError, match=f"take a list of trials, {said}"):
+        getattr(planned, name)(given)
+
+
+def test_an_empty_list_has_no_plan(planned: OpenStudy) -> None:
+    with pytest.raises(UserError, match="the list of trials is empty"):
+        planned.plan([])
