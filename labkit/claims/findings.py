@@ -216,7 +216,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
     dated = _dated(finding, committed)
-    late = "Its test is newer." if _order(finding, committed) == AFTER else ""
+    late = "Its test is newer." if _order(finding, committed) in (AMONG, AFTER) else ""
     scope = " ".join(filter(None, [_judged(_unusual(finding.scope)), late])) if tested else ""
     parts = (
         *(paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING),
@@ -249,15 +249,16 @@ def _judged(scope: str) -> str:
 
 
 def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
-    """Return how many counted verdicts have a test that changed after their records; empty if none or unknown."""
+    """Return how many counted verdicts have a test that changed after their first record; empty if none or unknown."""
     counted = [finding for finding in findings if finding.group in VERDICTS[:3]]
-    newer = sum(_order(finding, committed.get(finding.claim.id, "")) == AFTER for finding in counted)
+    newer = sum(_order(finding, committed.get(finding.claim.id, "")) in (AMONG, AFTER) for finding in counted)
     if not newer:
         return ""
-    return f"{newer} of these {len(counted)} tests {'is' if newer == 1 else 'are'} newer than the records."
+    verb = "is" if newer == 1 else "are"
+    return f"{newer} of these {len(counted)} tests {verb} newer than the first of their records."
 
 
-AFTER = "after the records"
+BEFORE, AMONG, AFTER = "before these records", "between the first and the last of these records", "after these records"
 
 
 def _starts(finding: Finding) -> list[str]:
@@ -268,11 +269,11 @@ def _starts(finding: Finding) -> list[str]:
 
 
 def _order(finding: Finding, committed: str) -> str:
-    """Return whether a test last changed before or after its records; empty if that is unknown."""
+    """Return whether a test last changed before or after the records that decide it; empty if that is unknown."""
     starts = _starts(finding)
     if not starts or not committed:
         return ""
-    return "before the records" if committed < starts[0] else AFTER if committed > starts[1] else "between them"
+    return BEFORE if committed < starts[0] else AFTER if committed > starts[1] else AMONG
 
 
 def _dated(finding: Finding, committed: str) -> str:

@@ -160,14 +160,14 @@ def _setup(shown: Sequence[StudyRecords]) -> str:
 
 
 def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:
-    """Return what records lack, with the number of studies that it concerns if it is not all."""
+    """Return what records lack, with the number of studies that it concerns."""
     older = Counter(results.protocol for results in shown if results.protocol < PROTOCOL)
     counts = {f"by the older protocol {protocol}": count for protocol, count in sorted(older.items())}
     counts["with fewer rounds than planned so far"] = sum(
         complete < planned for complete, planned in (results.rounds for results in shown)
     )
     return [
-        text if count == len(shown) else f"{count} stud{'y' if count == 1 else 'ies'} {text}"
+        f"{'all' if count == len(shown) > 1 else count} stud{'y' if count == 1 else 'ies'} {text}"
         for text, count in counts.items()
         if count
     ]

@@ -197,13 +197,21 @@ def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
 
 
 def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Return a table's values for each row, joined on the common columns. Raise UserError if a row has several."""
+    """Return a table's values for each row, joined on the common columns.
+
+    Raise UserError if a row has several values, or if several rows would have the same value.
+    """
     shared = [name for name in names if name in frame]
     frame = frame.assign(bound=frame.get("bound", ""))
     columns = [name for name in (*INTERVAL, "passes", "reason", "bound") if name in frame]
     if not shared or keys.empty or frame.empty:
         filler = pd.DataFrame({name: [NAN] * len(keys) for name in INTERVAL})
         return filler.assign(reason=NOT_MEASURED if frame.empty else NOT_RUN)
+    if keys.duplicated(shared).any():
+        lacking = ", ".join(name for name in names if name not in frame)
+        raise UserError(
+            f"a table gives one value to rows that differ in {lacking}: add this to the `by` of its values."
+        )
     joined = keys.merge(frame[[*shared, *columns]], on=shared, how="left")
     if len(joined) != len(keys):
         raise UserError(

@@ -172,10 +172,10 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     tested = next(finding for finding in made[1] if finding.group == "replicated")
     for changed, order in (("2020-01-01 00:00", "before"), ("2099-01-01 00:00", "after")):
         markup = finding_html(tested, changed)
-        assert f"The test last changed at {changed} UTC, {order} the records." in markup
+        assert f"The test last changed at {changed} UTC, {order} these records." in markup
         assert ("Its test is newer." in markup) == (order == "after")
         newer = newer_tests([tested], {tested.claim.id: changed})
-        assert newer == ("1 of these 1 tests is newer than the records." if order == "after" else "")
+        assert newer == ("1 of these 1 tests is newer than the first of their records." if order == "after" else "")
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 

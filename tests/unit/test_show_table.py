@@ -108,6 +108,19 @@ def test_a_difference_is_in_points_with_its_sign() -> None:
     assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("-1.2 %")
 
 
+def test_values_of_one_network_do_not_stand_in_another_networks_row() -> None:
+    data = made([(model, batch, "baseline", [1000]) for model in ("resnet50", "vgg16") for batch in (1, 64)])
+    gains = pd.DataFrame({"batch": [1, 64], "value": [2.0, 4.0], "low": [1.9, 3.9], "high": [2.1, 4.1]})
+    with pytest.raises(UserError, match="one value to rows that differ in model"):
+        table(data, ["model", "batch"], {"gain": gains})
+    (first, second) = (
+        gains.assign(model=model, value=gains["value"] + more) for model, more in (("resnet50", 0), ("vgg16", 1))
+    )
+    shown = table(data, ["model", "batch"], {"gain": pd.concat([first, second])})
+    assert shown.data["gain"].tolist() == [2, 4, 3, 5]
+    assert table(data.query("model == 'vgg16'"), ["model", "batch"], {"gain": gains}).data["gain"].tolist() == [2, 4]
+
+
 def test_constant_columns_are_left_out_and_the_best_row_is_marked() -> None:
     data = made([("vgg16", batch, "baseline", [rate]) for batch, rate in ((256, 3000), (64, 1000), (1024, 2000))])
     shown = table(data, ["model", "batch", "mode"], ["images_per_s"], best="images_per_s")

@@ -474,7 +474,8 @@ def test_texts_of_devices_hosts_errors_profiles_and_papers_are_escaped(evil_site
     ("measured", "shown"),
     [
         ([(PROTOCOL, 6)] * 2, []),
-        ([(2, 6)] * 2, ["by the older protocol 2"]),
+        ([(2, 6)] * 2, ["all studies by the older protocol 2"]),
+        ([(2, 6)], ["1 study by the older protocol 2"]),
         ([(2, 6), (PROTOCOL, 6), (2, 6)], ["2 studies by the older protocol 2"]),
         (
             [(PROTOCOL, 1), (PROTOCOL, 5), (2, 6)],
