@@ -62,10 +62,10 @@ def nothing_left_running() -> Iterator[None]:
 
 def ranks_now() -> list[psutil.Process]:
     """Return those processes of `workers_now` that are ranks."""
-    return [process for process in workers_now() if "labkit.run.rank" in _command(process)]
+    return [process for process in workers_now() if "labkit.run.rank" in command(process)]
 
 
-def _command(process: psutil.Process) -> str:
+def command(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
     except psutil.Error:

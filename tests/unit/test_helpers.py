@@ -26,7 +26,7 @@ from labkit.sensors import KINDS
 from labkit.telemetry.windows import Marks, Recording, summarise
 from tests.archives import write_npz
 from tests.fake_nvml import pynvml as fake
-from tests.processes import eventually
+from tests.processes import alive, command, eventually
 from tests.unit.test_measure import SimulatedClock
 
 torch = pytest.importorskip("torch")
@@ -185,8 +185,8 @@ def test_an_invalid_step_or_time_is_refused(step: Callable[[], object], options:
 
 
 def samplers() -> list[psutil.Process]:
-    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in children if "labkit.telemetry.sampler" in child.cmdline()]
+    children = psutil.Process().children()
+    return [child for child in children if alive(child) and "labkit.telemetry.sampler" in command(child)]
 
 
 def made(readings: dict[tuple[str, str], list[tuple[float, float]]], end_s: float) -> Sampled:
