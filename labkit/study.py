@@ -369,7 +369,7 @@ def _check_list(trials: object) -> None:
         if wrong is None:
             return
     shown = "a single trial" if isinstance(wrong, Trial) else repr(wrong)
-    raise UserError(f"`plan` and `measure` take a list of trials, not {shown}: `lab.trials(...)` or `[trial]` is one.")
+    raise UserError(f"`plan` and `measure` take a list of trials, not {shown}: `lab.trials(...)` or `[trial]`.")
 
 
 def open_study(

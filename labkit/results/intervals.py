@@ -100,7 +100,7 @@ def in_one_process(sides: Sequence[Passes], processes: Sequence[Mapping[tuple[st
     """Return the values of two configurations in the passes in which both ran in one process: `processes`, by pass.
 
     A pass that was interrupted goes on in another process. If fewer than `PAIRS` passes are left, return all common
-    passes: from two pairs, Student's t is 12.7.
+    passes, because Student's t of two pairs is 12.7.
     """
     above, below = processes
     common = set.intersection(*map(set, sides))

@@ -12,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 
 from labkit.claims.dates import committed
-from labkit.claims.findings import Findings, finding_html, newer_tests
+from labkit.claims.findings import Findings, _starts, finding_html, newer_tests
 from labkit.claims.judge import judge_all
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence
@@ -170,12 +170,13 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
     assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
     tested = next(finding for finding in made[1] if finding.group == "replicated")
-    for changed, order in (("2020-01-01 00:00", "before"), ("2099-01-01 00:00", "after")):
+    first, between = _starts(tested)[0], "between the first and the last of"
+    for changed, order in (("2020-01-01 00:00", "before"), (first, between), ("2099-01-01 00:00", "after")):
         markup = finding_html(tested, changed)
         assert f"The test last changed at {changed} UTC, {order} these records." in markup
-        assert ("Its test is newer." in markup) == (order == "after")
+        assert ("Its test is newer." in markup) == (order != "before")
         newer = newer_tests([tested], {tested.claim.id: changed})
-        assert newer == ("1 of these 1 tests is newer than the first of their records." if order == "after" else "")
+        assert newer == "1 of these 1 tests is newer than the first of their records." * (order != "before")
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 
