@@ -123,10 +123,11 @@ def scale_to_show(records: list[Record]) -> str | None:
 def host_to_show(store: Store, study: str, here: str | None) -> str | None:
     """Return `here` if a report measured there, else the best other host.
 
-    Hosts with a complete first round come first, then the newest protocol, more complete rounds, the newest records.
+    Hosts with two complete rounds come first, then those with a complete first round: a single run has no interval. Then
+    decide the newest protocol, more complete rounds and the newest records.
     """
 
-    def rank(host: str) -> tuple[bool, bool, bool, int, int, str]:
+    def rank(host: str) -> tuple[bool, bool, int, int, int, str]:
         records = read_together(store, study, host).records
         reported = any(not record.planned.extra for record in records)
         scale = scale_to_show(records)
@@ -134,7 +135,7 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
         rounds = rounds_complete(records, scale) if scale else 0
         protocol = shown[0].protocol if shown else 0
         newest = max((record.started_at for record in records), default="")
-        return reported, host == here, rounds > 0, protocol, rounds, newest
+        return reported, host == here, min(rounds, 2), protocol, rounds, newest
 
     hosts = store.hosts(study)
     return max(hosts, key=rank) if len(hosts) > 1 else next(iter(hosts), None)

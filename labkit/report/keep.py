@@ -14,7 +14,7 @@ from labkit.registry import STUDIES
 from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 
-LIMIT_BYTES = 8_000_000  # of a profile's committed records, hosts and series
+LIMIT_BYTES = 10_000_000  # of a profile's committed records, hosts and series
 
 
 def pack_records(hw: str) -> Iterator[str]:

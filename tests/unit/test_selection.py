@@ -78,6 +78,16 @@ def test_a_host_of_the_newest_protocol_is_shown(store: Store) -> None:
     assert host_to_show(store, STUDY, None) == "new"
 
 
+def test_a_host_of_one_round_gives_way_to_one_of_two_rounds_of_an_earlier_protocol(store: Store) -> None:
+    store.append(record(host="new", passes=2))
+    store.append(record(host="old", protocol=PROTOCOL - 1, passes=2))
+    assert host_to_show(store, STUDY, None) == "new"
+    store.append(record(host="old", protocol=PROTOCOL - 1, number=2, passes=2))
+    assert host_to_show(store, STUDY, None) == "old", "a single run has no interval"
+    store.append(record(host="new", number=2, passes=2))
+    assert host_to_show(store, STUDY, None) == "new"
+
+
 def test_a_record_of_schema_1_is_read_with_equally_many_passes_for_all_trials() -> None:
     made = record(plan=(8, 16), passes=3)
     values = json.loads(made.line())
