@@ -34,12 +34,15 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # up to 16 workers for each loader, and empties or fills the page cache.
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
 # Where few trials fill a pass, imports weigh more. On the CPU other studies measured trials of 05, 08 and 11; of 08,
-# four are left. On the H200 a short pass of 04 has four trials of 2.4 s. On the H100 a short pass of 08 has one trial.
+# four are left. On the H200 a short pass of 04 has four trials of 2.4 s, and a short pass of 10 eleven of 0.7 s. On both
+# GPUs a short pass of 08 has one trial.
 FEW_OF_ITS_OWN = {
     ("cpu", "05_inference", "8215aab88c5a"): 0.54,
     ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
     ("cpu", "11_frameworks", "8215aab88c5a"): 0.47,
     ("h200", "04_power", "dd5f463fbb1f"): 0.5,
+    ("h200", "08_quantization", "610a12fb508c"): 0.43,
+    ("h200", "10_gan", "610a12fb508c"): 0.6,
     ("h100", "08_quantization", "1578a499d0c8"): 0.5,
 }
 # Passes that the end of a call interrupted: a second process imports again.
@@ -47,6 +50,7 @@ INTERRUPTED = {
     ("h100", "01_training", "5986c7f97bad"): {3, 5},
     ("h200", "01_training", "f57d4943a4be"): {3},
     ("h200", "02_batch_size", "6346e26edeed"): {2, 4},
+    ("h200", "08_quantization", "610a12fb508c"): {1, 3},
 }
 # The number of records that a host lacks, because its time ran out.
 CUT_OFF = {
@@ -58,8 +62,11 @@ CUT_OFF = {
     ("h200", "01_training", "487bb03cdb29"): 32,
     ("h200", "01_training", "f57d4943a4be"): 10,
     ("h200", "02_batch_size", "6346e26edeed"): 4,
+    ("h200", "06_cpu_vs_gpu", "66f6a44bd546"): 158,
     ("h200", "07_precision", "c47dbaaf7234"): 83,
+    ("h200", "08_quantization", "610a12fb508c"): 1,
     ("h200", "09_profile", "c47dbaaf7234"): 94,
+    ("h200", "10_gan", "610a12fb508c"): 15,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
     ("h100", "08_quantization", "1578a499d0c8"): 1,
     ("h100", "09_profile", "5986c7f97bad"): 78,
