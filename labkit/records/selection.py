@@ -123,8 +123,8 @@ def scale_to_show(records: list[Record]) -> str | None:
 def host_to_show(store: Store, study: str, here: str | None) -> str | None:
     """Return `here` if a report measured there, else the best other host.
 
-    Hosts with two complete rounds come first, then those with a complete first round: a single run has no interval. Then
-    decide the newest protocol, more complete rounds and the newest records.
+    Hosts with two complete rounds come first, because a single run has no interval, and then hosts with one. Among them
+    the newest protocol decides, then more complete rounds, then the newest records.
     """
 
     def rank(host: str) -> tuple[bool, bool, int, int, int, str]:

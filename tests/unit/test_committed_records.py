@@ -34,8 +34,8 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # up to 16 workers for each loader, and empties or fills the page cache.
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
 # Where few trials fill a pass, imports weigh more. On the CPU other studies measured trials of 05, 08 and 11; of 08,
-# four are left. On the H200 a short pass of 04 has four trials of 2.4 s, and a short pass of 10 eleven of 0.7 s. On both
-# GPUs a short pass of 08 has one trial.
+# four are left. On the H200 a short pass of 04 has four trials of 2.4 s, and a short pass of 10 eleven of 0.7 s. A
+# short pass of 08 has one trial on both GPUs.
 FEW_OF_ITS_OWN = {
     ("cpu", "05_inference", "8215aab88c5a"): 0.54,
     ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
