@@ -85,9 +85,20 @@ def tuned(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
     return {name: dict(recipe) for name, recipe in _TUNED[kind].items()}
 
 
-def recipes(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
-    """Return `plain` and the tuned recipes of a kind of device, by the names in a profile's sweeps."""
-    return {"plain": dict(PLAIN), **tuned(kind)}
+class Recipes(dict[str, Recipe]):
+    """Recipes by name. A name without a recipe raises UserError, which lists the names."""
+
+    def __missing__(self, name: str) -> Recipe:
+        raise unknown("recipe", name, self)
+
+
+def recipes(kind: Literal["cuda", "cpu"]) -> Recipes:
+    """Return `plain` and the tuned recipes of a kind of device, by the names in a profile's sweeps.
+
+    >>> recipes("cuda")["graph"]["engine"]
+    'graph'
+    """
+    return Recipes(plain=dict(PLAIN), **tuned(kind))
 
 
 # The precisions that run on tensor cores, or in a CPU's BF16 arithmetic, which prefer channels last. On an H100,

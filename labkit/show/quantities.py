@@ -43,8 +43,8 @@ def number(value: float | None, digits: int = DIGITS) -> str:
 
     >>> number(14_733), number(0.0345678), number(float("nan")), number(0.0)
     ('14,700', '0.0346', '–', '0')
-    >>> number(14_733, 2), number(6.98e-4), number(1.2e-7)
-    ('15,000', '0.000698', '1.20e-07')
+    >>> number(14_733, 2), number(6.98e-4), number(1.2e-7), number(-0.5, 2)
+    ('15,000', '0.000698', '1.20e-07', '−0.50')
     """
     if value is None or not math.isfinite(value):
         return MISSING
@@ -55,7 +55,7 @@ def number(value: float | None, digits: int = DIGITS) -> str:
     if not 1e-6 <= size < 1e15:
         return f"{rounded:.{digits - 1}e}"
     decimals = digits - 1 - math.floor(math.log10(size))
-    return f"{rounded:,.{max(decimals, 0)}f}"
+    return f"{'−' if rounded < 0 else ''}{size:,.{max(decimals, 0)}f}"
 
 
 def amount(value: float, metric: str, digits: int = DIGITS) -> str:

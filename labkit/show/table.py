@@ -7,12 +7,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 from markupsafe import Markup
 
-from labkit.errors import UserError
+from labkit.errors import UserError, unknown
 from labkit.registry import METRICS
 from labkit.results.columns import NOT_MEASURED, check_columns, unique
 from labkit.show.frames import INTERVAL, configuration, estimates, sorted_rows
@@ -102,14 +102,16 @@ def table(
     A table's column `bound`, such as "at least ", stands before its values.
     A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
-    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so. Raise UserError where
-    `estimate` does.
+    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so. Raise UserError for
+    other `intervals`, and where `estimate` does.
 
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
     >>> table(frame, rows="batch", values={"images/s": (frame, "images_per_s")}).frame["images/s"].tolist()
     ['3,700 [2,400, 5,700]', '14,700']
     """
+    if intervals not in get_args(Intervals):
+        raise unknown("choice of intervals", intervals, get_args(Intervals))
     check_columns(data, ())
     names = unique(rows)
     keys = _keys(data, names, values)

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.results.columns import NOT_MEASURED
-from labkit.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number
+from labkit.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number, points
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
@@ -59,20 +59,26 @@ def times(ratios: pd.DataFrame, **where: Any) -> str:
     return "no difference found" if low <= 1 <= high else told(ratios, "times", **where)
 
 
-def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
+def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
     """Return the 95 % interval of the row with these column values; the value of a single run, which has no interval.
 
+    Values in "points" are differences of shares.
+
     >>> lost = pd.DataFrame({"model": ["vgg16"], "value": [0.001], "low": [-0.0002], "high": [0.0022]})
-    >>> range_of(lost, "points", scale=100, model="vgg16")
-    '−0.020 to 0.22 points'
+    >>> range_of(lost, "points", model="vgg16"), range_of(lost.assign(low=0.95, high=1.32), "times", model="vgg16")
+    ('−0.02 to +0.22 points', '0.95 to 1.3 times')
     """
-    ends = [scale * value_of(estimates.assign(value=estimates[end]), **where) for end in ("low", "high")]
-    if any(map(pd.isna, ends)):
-        value = scale * value_of(estimates, **where)
-        text = text_of(value, unit, 2) + ("" if pd.isna(value) else " (one run)")
-    else:
-        text = f"{text_of(ends[0], unit, 2).removesuffix(unit).strip()} to {text_of(ends[1], unit, 2)}"
-    return text.replace("-", "−")
+    value, low, high = (value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high"))
+    written = points if unit == "points" else _two_digits
+    if pd.isna(value):
+        return NOT_MEASURED
+    if pd.isna(low) or pd.isna(high):
+        return f"{written(value)} {unit}".strip() + " (one run)"
+    return f"{written(low, high)} to {written(high, low)} {unit}".strip()
+
+
+def _two_digits(value: float, *_: float) -> str:
+    return text_of(value, "times", VAGUE_DIGITS).removesuffix(" times")
 
 
 def largest(estimates: pd.DataFrame) -> pd.Series:

@@ -67,6 +67,8 @@ def test_each_recipe_makes_a_trial_with_a_distinct_name(kind: Kind) -> None:
     assert len({mode_name(trial) for (trial,) in made.values()}) == len(made)
     assert [name for name, (trial,) in made.items() if is_plain(trial)] == ["plain"]
     assert set(made) == {"plain", *tuned(kind)}
+    with pytest.raises(UserError, match="unknown recipe 'plane'; valid: plain, "):
+        recipes(kind)["plane"]
 
 
 def test_an_eager_step_in_fp32_is_the_baseline_of_every_study_and_framework() -> None:

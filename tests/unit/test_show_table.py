@@ -105,7 +105,7 @@ def test_a_difference_is_in_points_with_its_sign() -> None:
     lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
     data = made([("vgg16", 64, "baseline", [1000])])
     assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == ["−1.2 [−2.0, −0.4]"]
-    assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("-1.2 %")
+    assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("−1.2 %")
 
 
 def test_values_of_one_network_do_not_stand_in_another_networks_row() -> None:
@@ -165,6 +165,8 @@ def test_configurations_are_never_mixed() -> None:
         table(data, "batch", "images_per_s")
     with pytest.raises(UserError, match="no column colour"):
         table(data, "colour", "images_per_s")
+    with pytest.raises(UserError, match="unknown choice of intervals 'none'; valid: "):
+        table(data, ["batch", "mode"], "images_per_s", intervals="none")  # type: ignore[arg-type]
 
 
 def test_headings_have_scope() -> None:
