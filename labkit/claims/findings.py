@@ -6,7 +6,7 @@ A study's page and `claims.html` use the same markup. Links to the raw records a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -133,19 +133,30 @@ def _printed(judged: Judged) -> str:
 def _here(finding: Finding, judged: Judged) -> str:
     """Return the first open case with its interval, else the range of the cases that contradict, else that of all.
 
-    The metric is named where tests differ in it.
+    The metric is named where tests differ in it or compare two, and the study where cases differ in it.
     """
-    undecided = [case.shown for case in judged.cases if case.verdict == "inconclusive" and case.shown]
+    undecided = [case for case in judged.cases if case.verdict == "inconclusive" and case.shown]
     against = [case for case in judged.cases if case.verdict == "not replicated" and case.effect]
     if finding.verdict == "inconclusive" and undecided:
-        effects = undecided[0]
+        shown = undecided[:1]
+        effects = shown[0].shown
     elif against:
-        of = f" ({len(against)} of {len(judged.cases)} cases)" if len(judged.cases) > 1 else ""
-        effects = f"{_span(against)}{of}"
+        shown, of = against, f" ({len(against)} of {len(judged.cases)} cases)" if len(judged.cases) > 1 else ""
+        effects = f"{_span(shown)}{of}"
     else:
-        effects = _span(judged.cases)
+        shown = judged.cases
+        effects = _span(shown)
+    if not effects:
+        return ""
+    of_cases = _studies(shown)
+    if len(of_cases) == 1 < len(_studies(case for each in finding.tests for case in each.cases)):
+        effects = f"{effects}, study {of_cases.pop()}"
     several = len({each.test.metric for each in finding.tests if each.cases}) > 1
-    return f"{metric_label(judged.test)}: {effects}" if several and effects else effects
+    return f"{metric_label(judged.test)}: {effects}" if several or judged.test.metric_under else effects
+
+
+def _studies(cases: Iterable[Case]) -> set[str]:
+    return {side.results.study.name for case in cases for side in case.sides}
 
 
 def _span(cases: Sequence[Case]) -> str:

@@ -108,8 +108,13 @@ _TREND_WORDS = {
 
 
 def metric_label(test: Test) -> str:
-    """Return the label of a test's metric, as pages show it."""
-    return LABELS[test.metric] if test.shape == "differs" else find_metric(test.metric).label
+    """Return the label of a test's metric, as pages show it; of two compared metrics, `A minus b` or `A over b`."""
+    if test.shape == "differs":
+        return LABELS[test.metric]
+    of_metric = find_metric(test.metric).label
+    if test.metric_under is None:
+        return of_metric
+    return f"{of_metric} {COMPARED[test.shape]} {within_sentence(find_metric(test.metric_under).label)}"
 
 
 def within_sentence(name: str) -> str:

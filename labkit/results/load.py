@@ -89,8 +89,8 @@ def study_records(
 ) -> StudyRecords:
     """Return the records of a study that pages of a profile show.
 
-    They are those of this host (`here`), else of the newest complete host, at the largest complete scale. Without
-    records the scale is the one that was `asked` for.
+    They are those of this host (`here`), else of the best host (`host_to_show`), at the largest complete scale.
+    Without records the scale is the one that was `asked` for.
     """
     host_id = host_to_show(store, study.id, here)
     if host_id is None:

@@ -35,6 +35,7 @@ _HEADINGS = MappingProxyType(
         "compiler_cache": "compiler's cache",
         "reader_order": "order of readers",
         "needed_mb_per_s": "needed, MB/s",
+        "consumed_mb_per_s": "JPEG data consumed, MB/s",
         "copies": "copies to and from the GPU",
         "time_s": "time, s",
         "low": "95 % interval from",

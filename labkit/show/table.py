@@ -102,8 +102,8 @@ def table(
     A table's column `bound`, such as "at least ", stands before its values.
     A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
-    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so. Raise UserError for
-    other `intervals`, and where `estimate` does.
+    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs
+    whose interval is wider than the value. Raise UserError for other `intervals`, and where `estimate` does.
 
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
@@ -238,6 +238,8 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
         return f"{point} (one run)" if intervals == "all" or row.get("passes") == 1 else point
     if intervals == "wide" and not wide:
         return point
+    if row.get("passes") == 2 and half_width(value, low, high) > 1:  # Student's t of two runs spans orders of magnitude
+        return f"{point} (two runs)"
     return f"{point} [{ends[0]}, {ends[1]}]"
 
 

@@ -151,17 +151,17 @@ def largest_cold(epochs: pd.DataFrame) -> float:
 
 
 def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataFrame:
-    """Return the most bytes/s that steps get, `value`, against what they need, `needed_mb_per_s`, on a fine grid.
+    """Return the most MB/s that steps get, `value`, against what they need, `needed_mb_per_s`, on a fine grid.
 
-    `storage_rate` is in bytes/s; `read` holds the needs in its column `value`.
+    `storage_rate` is in bytes/s; `read` holds the needs, in bytes/s, in its column `value`.
     """
     ends = pd.Series([*read["value"], storage_rate]).dropna()
     needed = np.geomspace(ends.min() / 2, ends.max() * 2, points) if len(ends) else np.array([])
-    return pd.DataFrame({"needed_mb_per_s": needed / 1e6, "value": np.fmin(needed, storage_rate)})
+    return pd.DataFrame({"needed_mb_per_s": needed / 1e6, "value": np.fmin(needed, storage_rate) / 1e6})
 
 
 def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
-    """Return the trainings of `of_files`; `read_bytes_per_s` is what they read of them.
+    """Return the trainings of `of_files`, with the JPEG data that they consume as `consumed_mb_per_s`.
 
     `needed_mb_per_s` is the mean need of the setting, of the steps that never wait in `need_rows`. `image_bytes` are
     the mean bytes of a file.
@@ -169,7 +169,8 @@ def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> 
     logarithms = np.log(need_rows["read_bytes_per_s"]).groupby(need_rows["setting"]).mean()  # as `estimate` does
     needed = np.exp(logarithms).rename("needed_mb_per_s") / 1e6
     rows = of_files(fed_rows)
-    return rows.assign(read_bytes_per_s=rows["images_per_s"] * image_bytes).merge(needed.reset_index(), on="setting")
+    consumed = rows["images_per_s"] * image_bytes / 1e6
+    return rows.assign(consumed_mb_per_s=consumed).merge(needed.reset_index(), on="setting")
 
 
 def of_epochs(epochs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

@@ -49,6 +49,13 @@ def throttled(results: Results) -> pd.DataFrame:
     return share.assign(share=share["blocks"] / share["of"])
 
 
+def power_capped(results: Results, rows: pd.DataFrame) -> float:
+    """Return the share of the timed blocks of `rows` of `Results.frame` that the power limit slowed; 0 without any."""
+    flags, blocks = (table[table["record"].isin(rows["record"])] for table in (results.flags(), results.blocks()))
+    capped = flags[flags["why"] == "throttled: power cap"].drop_duplicates(["record", "block"])
+    return len(capped) / max(1, len(blocks))
+
+
 def summary(results: Results) -> pd.DataFrame:
     """Return the checks of a study in one table: `check`, `result`. A check that the records lack is left out."""
     frame, blocks, flags, checks = results.frame(), results.blocks(), results.flags(), results.checks()

@@ -35,7 +35,9 @@ def text_of(value: float, unit: str = "", digits: int = 3) -> str:
 
 
 def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
-    """Return the value of one row for a sentence: "about" and 2 digits if its 95 % interval is wider than ±10 %.
+    """Return the value of one row for a sentence.
+
+    It has "about" and 2 digits if its 95 % interval is wider than ±10 %, and of a single run, which has no interval.
 
     >>> gains = pd.DataFrame({"model": ["resnet50"], "value": [4.02], "low": [2.0], "high": [8.1]})
     >>> told(gains, "times", model="resnet50"), told(gains, "times", model="vgg16")
@@ -44,8 +46,8 @@ def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where
     value, low, high = (
         scale * value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high")
     )
-    digits = digits_of(value, low, high)
-    return f"{'about ' if digits == VAGUE_DIGITS else ''}{text_of(value, unit, digits)}"
+    vague = not pd.isna(value) and (pd.isna(high - low) or digits_of(value, low, high) == VAGUE_DIGITS)
+    return f"about {text_of(value, unit, VAGUE_DIGITS)}" if vague else text_of(value, unit)
 
 
 def times(ratios: pd.DataFrame, **where: Any) -> str:

@@ -101,6 +101,14 @@ def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
     assert shown.frame.iloc[0].tolist() == ["64", "1,000", "7,200", "7.20x"]
 
 
+def test_a_useless_interval_of_two_runs_is_not_shown() -> None:
+    two = made([("vgg16", 64, "baseline", [100, 1000]), ("resnet50", 64, "baseline", [1000, 1010])])
+    shown = table(two, "model", "images_per_s", intervals="all").frame.iloc[:, -1].tolist()
+    assert shown[0].endswith("(two runs)") != shown[1].endswith("(two runs)")
+    three = made([("vgg16", 64, "baseline", [100, 1000, 300])])
+    assert "[" in table(three, "model", "images_per_s", intervals="all").frame.iloc[0, -1]
+
+
 def test_a_difference_is_in_points_with_its_sign() -> None:
     lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
     data = made([("vgg16", 64, "baseline", [1000])])
