@@ -144,7 +144,7 @@ def _here(finding: Finding, judged: Judged) -> str:
         shown, of = against, f" ({len(against)} of {len(judged.cases)} cases)" if len(judged.cases) > 1 else ""
         effects = f"{_span(shown)}{of}"
     else:
-        shown = judged.cases
+        shown = [*judged.cases]
         effects = _span(shown)
     if not effects:
         return ""

@@ -33,13 +33,16 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # 0.3 s. On one GPU it has eleven trials, of 30 s, and starts as many processes for two jobs as for one: 51 %. 12 starts
 # up to 16 workers for each loader, and empties or fills the page cache.
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
-# Where few trials fill a pass, imports weigh more. On the CPU other studies measured trials of 05, 08 and 11; of 08,
-# four are left. On the H200 a short pass of 04 has four trials of 2.4 s, and a short pass of 10 eleven of 0.7 s. A
-# short pass of 08 has one trial on both GPUs.
+# Where few trials fill a pass, imports weigh more. On the CPU other studies measured trials of 05, 07, 08 and 11; of
+# 07, two are left, and of 08, four to seven. On the H200 a short pass of 04 has four trials of 2.4 s, and a short pass
+# of 10 eleven of 0.7 s. A short pass of 08 has one trial on both GPUs.
 FEW_OF_ITS_OWN = {
     ("cpu", "05_inference", "8215aab88c5a"): 0.54,
     ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
     ("cpu", "11_frameworks", "8215aab88c5a"): 0.47,
+    ("cpu", "07_precision", "c8356bb2d1ac"): 0.4,
+    ("cpu", "08_quantization", "c8356bb2d1ac"): 0.5,
+    ("cpu", "11_frameworks", "c8356bb2d1ac"): 0.42,
     ("h200", "04_power", "dd5f463fbb1f"): 0.5,
     ("h200", "08_quantization", "610a12fb508c"): 0.43,
     ("h200", "10_gan", "610a12fb508c"): 0.6,
