@@ -150,13 +150,13 @@ def _here(finding: Finding, judged: Judged) -> str:
         return ""
     of_cases = _studies(shown)
     if len(of_cases) == 1 < len(_studies(case for each in finding.tests for case in each.cases)):
-        effects = f"{effects}, study {of_cases.pop()}"
+        effects = f"{effects} ({of_cases.pop()})"
     several = len({each.test.metric for each in finding.tests if each.cases}) > 1
     return f"{metric_label(judged.test)}: {effects}" if several or judged.test.metric_under else effects
 
 
 def _studies(cases: Iterable[Case]) -> set[str]:
-    return {side.results.study.name for case in cases for side in case.sides}
+    return {side.results.study.title for case in cases for side in case.sides}
 
 
 def _span(cases: Sequence[Case]) -> str:
