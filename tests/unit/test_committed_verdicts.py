@@ -46,6 +46,14 @@ def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findi
     assert [int(number) for number in told.groups()] == [sum(three), *three, counts["not counted"]]
 
 
+def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_value(
+    findings: dict[str, Findings],
+) -> None:
+    rows = findings["h200"].html()
+    assert "DRAM activity minus FP32" in rows
+    assert "(Quantization)" in rows, "study 05 tests the same claim"
+
+
 def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
