@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import takewhile
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PACKAGE = str(Path(__file__).parent)
 LONGEST = 2_000  # characters of a message
@@ -67,6 +70,13 @@ def unknown(what: str, given: object, valid: Iterable[str], *, hint: str = "") -
     given = given if len(given) <= LONGEST_NAME else f"{given[:LONGEST_NAME]} …"
     names = ", ".join(nearest_first(given, valid))
     return UserError(f"unknown {what} {given!r}; valid: {names}." + (f" {hint}" if hint else ""))
+
+
+def one_of(what: str, given: T, valid: Collection[str], *, hint: str = "") -> T:
+    """Return `given` if it is in `valid`. Raise the error `unknown` otherwise."""
+    if given not in valid:
+        raise unknown(what, given, valid, hint=hint)
+    return given
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -11,7 +11,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
 
-from labkit.errors import unknown
+from labkit.errors import one_of, unknown
 from labkit.trial import Trial
 
 Recipe = dict[str, Any]
@@ -122,10 +122,9 @@ def in_precision(mode: str, precision: str) -> Recipe:
     Precisions differ in the memory format too: each has the one that suits it. In FP32, `eager` is the baseline. Raise
     UserError for a mode that has no recipe for every precision.
     """
-    if mode not in _IN_ANY_PRECISION:
-        raise unknown("execution mode in any precision", mode, _IN_ANY_PRECISION)
+    of_mode = _IN_ANY_PRECISION[one_of("execution mode in any precision", mode, _IN_ANY_PRECISION)]
     layout = {"memory_format": "channels_last"} if precision in _CHANNELS_LAST else {}
-    return {**_IN_ANY_PRECISION[mode], **layout, "precision": precision}
+    return {**of_mode, **layout, "precision": precision}
 
 
 # Inference on a GPU: batch norm folded, weights and images in BF16, the whole prediction in one launch.
@@ -183,9 +182,7 @@ def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Ite
     emulated = "bf16" if kind == "cpu" and not BF16_FEATURES & set(cpu_features) else ""
     chosen = []
     for name in names:
-        if name not in valid:
-            raise unknown("tuned engine", name, valid)
-        recipe = _SIDES[kind, workload].get(name)
+        recipe = _SIDES[kind, workload].get(one_of("tuned engine", name, valid))
         if recipe is not None and recipe.get("precision", "fp32") != emulated:
             chosen.append(dict(recipe))
     return chosen
@@ -304,14 +301,11 @@ def of_framework(framework: str, engines: Iterable[str], precision: str) -> list
     last, which no field of a trial says; PyTorch's follow `in_precision`. Raise UserError for an unknown framework or
     engine.
     """
-    if framework not in FRAMEWORK_ENGINES:
-        raise unknown("framework", framework, FRAMEWORK_ENGINES)
+    own = FRAMEWORK_ENGINES[one_of("framework", framework, FRAMEWORK_ENGINES)]
     valid = list(dict.fromkeys(engine for names in FRAMEWORK_ENGINES.values() for engine in names))
     chosen: list[Recipe] = []
     for engine in engines:
-        if engine not in valid:
-            raise unknown("engine of a framework", engine, valid)
-        if engine in FRAMEWORK_ENGINES[framework]:
+        if one_of("engine of a framework", engine, valid) in own:
             in_torch = in_precision(engine, precision) if framework == "torch" else {}
             chosen.append({**in_torch, "framework": framework, "engine": engine, "precision": precision})
     return chosen
@@ -334,11 +328,8 @@ def runs_on(devices: int, learning_rate: float, names: Iterable[str] | None = No
         "warm-up": {**larger, "schedule": "warm_up"},
         "stale": {**usual, "updates": "asynchronous"},
     }
-    chosen = list(by_name if names is None else names)
-    for name in chosen:
-        if name not in by_name:
-            raise unknown("training run on several devices", name, by_name)
-    return [by_name[name] for name in chosen]
+    chosen = by_name if names is None else names
+    return [by_name[one_of("training run on several devices", name, by_name)] for name in chosen]
 
 
 def exchanged_in(trial: Trial) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.errors import unknown
+from labkit.errors import one_of, unknown
 
 Better = Literal["more", "less", "neither"]
 
@@ -214,13 +214,9 @@ def find_study(name: str) -> Study:
 
 def find_metric(name: str) -> Metric:
     """Return the metric of that name. Raise UserError with the valid names for another name."""
-    if name not in METRICS:
-        raise unknown("metric", name, METRICS)
-    return METRICS[name]
+    return METRICS[one_of("metric", name, METRICS)]
 
 
 def check_scale(name: str) -> str:
     """Return `name` if it is a scale. Raise UserError with the valid scales otherwise."""
-    if name not in SCALES:
-        raise unknown("scale", name, SCALES)
-    return name
+    return one_of("scale", name, SCALES)

@@ -22,7 +22,7 @@ from labkit.claims.shown import evidence, verdicts
 from labkit.data import DataSet
 from labkit.data.chosen import check_use, data_at_scale, documents_of_user, stored_set
 from labkit.data.stored.make import Progress
-from labkit.errors import LabkitError, UserError, unknown
+from labkit.errors import LabkitError, UserError, one_of, unknown
 from labkit.hardware.host import Host, read_host, this_host
 from labkit.hardware.matching import detect, mismatch, require_match
 from labkit.hardware.profile import Profile, load_profile
@@ -385,8 +385,7 @@ def open_study(
 
     Raise UserError for an unknown study, profile, scale or mode, and LabkitError if no profile matches this machine.
     """
-    if mode not in MODES:
-        raise unknown("mode", mode, MODES)
+    one_of("mode", mode, MODES)
     here = host or this_host()
     profile = load_profile(hw) if hw else detect(here)
     if profile is None:

@@ -15,7 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, one_of, unknown
 
 # PyTorch itself, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
@@ -352,8 +352,7 @@ def thread_counts(asked: object, cores: int) -> list[int]:
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in asked):
             raise UserError(f"a sweep of threads must be a list of whole numbers of at least 1, not {asked!r}.")
         return list(dict.fromkeys(asked))
-    if asked not in THREADS:
-        raise unknown("sweep of threads", str(asked), THREADS, hint="A list of numbers is valid too.")
+    one_of("sweep of threads", asked, THREADS, hint="A list of numbers is valid too.")
     between = [2**power for power in range(1, cores.bit_length()) if 2**power < cores] if asked == "powers" else []
     return sorted({1, *between, cores})
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from labkit.data.dataset import Images, Levels
-from labkit.errors import unknown
+from labkit.errors import one_of
 
 MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
 Moves: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
@@ -57,8 +57,7 @@ class Preparation:
         image_px: int | None = None,
         memory_format: MemoryFormat = "contiguous",
     ) -> None:
-        if memory_format not in get_args(MemoryFormat):
-            raise unknown("memory format", memory_format, get_args(MemoryFormat))
+        one_of("memory format", memory_format, get_args(MemoryFormat))
         self.device, self.mean, self.std, self.seed = device, mean, std, seed
         self.augment, self.image_px, self.memory_format = augment, image_px, memory_format
         self._mean = torch.tensor(mean, device=device).view(1, 3, 1, 1)

@@ -16,7 +16,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from labkit.errors import UserError, nearest_first, unknown
+from labkit.errors import UserError, nearest_first, one_of, unknown
 from labkit.places import ROOT
 from labkit.registry import PASSES, SCALES, STUDIES, check_scale, find_study
 
@@ -299,12 +299,8 @@ def profile_names(params: Path = PARAMS) -> list[str]:
 
 def load_profile(name: str, params: Path = PARAMS) -> Profile:
     """Read `params/<name>.yaml`. Raise UserError for an unknown name, an unknown key or a value of the wrong kind."""
-    names = profile_names(params)
-    if name not in names:
-        raise unknown(
-            "HW", name, names, hint="`make profile` writes one for the hardware found here; `make report` detects it."
-        )
-    values = _read_chain(name, params)
+    hint = "`make profile` writes one for the hardware found here; `make report` detects it."
+    values = _read_chain(one_of("HW", name, profile_names(params), hint=hint), params)
     try:
         return Profile.model_validate({**values, "name": name})
     except ValidationError as error:

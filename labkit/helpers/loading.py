@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from labkit.data import DataSet, open_data
 from labkit.data.dataset import SPLITS, SplitName
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, one_of
 from labkit.helpers.card import Card
 from labkit.helpers.devices import choose_device
 
@@ -102,10 +102,8 @@ def loader(
       batch   64 images, 5 batches per epoch
       images  float32, labels int64
     """
-    if split not in SPLITS:
-        raise unknown("split", str(split), SPLITS)
-    if precision not in DTYPES:
-        raise unknown("precision", str(precision), DTYPES)
+    one_of("split", split, SPLITS)
+    one_of("precision", precision, DTYPES)
     if seed < 0:
         raise UserError(f"the seed is {seed}; use 0 or more.")
     chosen = choose_device(device)

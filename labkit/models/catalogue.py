@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, one_of
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,7 @@ MODELS: dict[str, ModelEntry] = {
 
 def find_model(name: str) -> ModelEntry:
     """Return the model with this name. Raise UserError, with the valid names, for an unknown one."""
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    return MODELS[name]
+    return MODELS[one_of("model", name, MODELS)]
 
 
 def input_sizes(name: str) -> tuple[int, ...]:

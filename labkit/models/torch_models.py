@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, one_of
 from labkit.models.catalogue import ModelFacts, check_input, find_model
 from labkit.torchvision_import import import_torchvision
 
@@ -35,8 +35,7 @@ def build(
     of the catalogue that neither torchvision nor this function builds.
     """
     entry = check_input(name, image_px)
-    if head not in HEADS:
-        raise unknown("head", head, HEADS)
+    one_of("head", head, HEADS)
     classes = entry.classes if classes is None else classes
     if entry.words:  # 512 units with dropout 0.5, as in Keras's example
         from torch import nn

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import LabkitError, UserError, unknown
+from labkit.errors import LabkitError, UserError, one_of
 from labkit.hardware.frameworks import path_of_workers
 from labkit.places import temporary_folder
 from labkit.registry import STUDIES
@@ -62,8 +62,7 @@ def execute(
     check_study(notebook)
     valid = parameters_of(notebook)
     for name in parameters:
-        if name not in valid:
-            raise unknown(f"parameter of {notebook.name}", name, valid)
+        one_of(f"parameter of {notebook.name}", name, valid)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
     # A Unix socket's path may have about 100 characters, and each run needs a folder of its own.
     with temporary_folder("/tmp") as sockets:  # noqa: S108 - private, and the short name is needed

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 from markupsafe import Markup
 
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, one_of
 from labkit.registry import METRICS
 from labkit.results.columns import NOT_MEASURED, check_columns, unique
 from labkit.show.frames import INTERVAL, configuration, estimates, sorted_rows
@@ -110,8 +110,7 @@ def table(
     >>> table(frame, rows="batch", values={"images/s": (frame, "images_per_s")}).frame["images/s"].tolist()
     ['3,700 [2,400, 5,700]', '14,700']
     """
-    if intervals not in get_args(Intervals):
-        raise unknown("choice of intervals", intervals, get_args(Intervals))
+    one_of("choice of intervals", intervals, get_args(Intervals))
     check_columns(data, ())
     names = unique(rows)
     keys = _keys(data, names, values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from labkit.errors import unknown
+from labkit.errors import one_of
 from labkit.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
 from labkit.studies.sweeps import BASELINE
 from labkit.trial import HOST_SETTINGS, Trial
@@ -42,9 +42,7 @@ def one_change(name: str) -> Recipe:
     >>> one_change("fused"), one_change("two_cores")
     ({'optimizer': 'sgd_fused'}, {'host_setting': 'two_cores'})
     """
-    if name not in _CHANGES:
-        raise unknown("change to the baseline", name, _CHANGES)
-    return dict(_CHANGES[name])
+    return dict(_CHANGES[one_of("change to the baseline", name, _CHANGES)])
 
 
 def which_change(fields: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
 from labkit.data.stored import StoredSet
-from labkit.errors import Unsupported, unknown
+from labkit.errors import Unsupported, one_of
 from labkit.measure import Held
 from labkit.records.scored import Scored
 from labkit.trial import Trial
@@ -176,7 +176,6 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
         build = importlib.import_module(f"{__name__}._train_in_keras").build
     else:
         names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-        if trial.workload not in names:
-            raise unknown("workload", trial.workload, names)
+        one_of("workload", trial.workload, names)
         build = importlib.import_module(f"{__name__}.{trial.workload}").build
     return build(trial, data)

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from labkit.data.order import WHOLE, Shard
-from labkit.errors import Unsupported, UserError, unknown
+from labkit.errors import Unsupported, UserError, one_of
 from labkit.trial import READERS as OWN_AND_READERS
 from labkit.trial import WORDS
 
@@ -70,9 +70,7 @@ def why_not(reader: str, form: str, device: str) -> str | None:
 
     Raise UserError for an unknown reader.
     """
-    if reader not in READS:
-        raise unknown("reader", reader, READERS)
-    if form not in READS[reader]:
+    if form not in READS[one_of("reader", reader, READERS)]:
         return f"the reader {reader} reads {' and '.join(READS[reader])}, not {form}"
     if reader in _ON_GPU and device != "cuda":
         return f"the reader {reader} decodes on an NVIDIA GPU, and the device is {device}"
@@ -112,8 +110,7 @@ def open_reader(
     """
     if reason := why_not(name, stored.form, device):
         raise Unsupported(reason)
-    if order not in ORDERS:
-        raise unknown("order", order, ORDERS)
+    one_of("order", order, ORDERS)
     for what, number, least in (("batch", batch, 1), ("image_px", image_px, 1), ("workers", workers, 0)):
         if number < least:
             raise UserError(f"a reader's {what} must be at least {least}, not {number}.")

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, PositiveInt
 
 from labkit.data.stored.page_cache import sync_file_system
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, one_of
 from labkit.places import rewriting, users_path
 
 FORMS = ("jpeg", "shards", "tfrecord", "parquet", "cache")
@@ -76,8 +76,7 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
 
     Raise UserError for an unknown form, one that is missing or half-written, and one whose files have changed.
     """
-    if form not in FORMS:
-        raise unknown("form", form, FORMS)
+    one_of("form", form, FORMS)
     here = users_path(folder).absolute()
     index = read_index(here, form)
     home = Path(index.root) if index.root else here / form

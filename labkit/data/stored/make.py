@@ -38,7 +38,7 @@ from labkit.data.stored.pack import EDGE_PX, IMAGES_FILE, LABELS_FILE, pack_file
 from labkit.data.stored.page_cache import file_system
 from labkit.data.stored.processes import in_processes
 from labkit.data.stored.user_folder import scan
-from labkit.errors import LabkitError, UserError, unknown
+from labkit.errors import LabkitError, UserError, one_of
 from labkit.places import replacing, users_path
 
 Progress = Callable[[str, int, int], None]  # form, images done, images in all
@@ -138,8 +138,7 @@ def _read_json(file: Path) -> Any:
 def making(folder: Path, forms: Sequence[str]) -> Iterator[None]:
     """Hold the lock of a folder. Raise UserError for an unknown form, and for an error of writing within the block."""
     for form in forms:
-        if form not in FORMS:
-            raise unknown("form", form, FORMS)
+        one_of("form", form, FORMS)
     try:
         with writing(folder):
             yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from labkit.errors import unknown
+from labkit.errors import one_of
 from labkit.models.catalogue import check_input, find_model
 from labkit.models.torch_models import HEADS
 
@@ -35,11 +35,9 @@ def build(
     it, and XLA chooses its layouts itself. Raise UserError for an unknown name, size or head.
     """
     entry = find_model(name)
-    if name not in KERAS_MODELS:
-        raise unknown("Keras model", name, KERAS_MODELS)
+    one_of("Keras model", name, KERAS_MODELS)
     check_input(name, image_px)
-    if head not in HEADS:
-        raise unknown("head", head, HEADS)
+    one_of("head", head, HEADS)
     import keras
 
     from labkit.models.in_keras.layers import Layers
