@@ -195,7 +195,7 @@ CRITIC_STEPS = 5  # per generator step, in both papers (Arjovsky's code occasion
 CLIP = 0.01
 PENALTY = 10.0
 ADAM_BETAS = (0.0, 0.9)
-_ADVERSARIAL = MappingProxyType(
+ADVERSARIAL = MappingProxyType(
     {
         "clipping": {"optimizer": "rmsprop", "learning_rate": 5e-5},
         "gradient_penalty": {"optimizer": "adam", "learning_rate": 1e-4},
@@ -209,16 +209,11 @@ def adversarial(kind: Literal["cuda", "cpu"], constraint: str = "clipping") -> d
     They are `eager`, and on a GPU `graph` too. There one kernel makes the images in both: an iteration takes six
     batches through small networks, and the host's loader would be part of what is compared.
     """
-    of_both = {"workload": "gan", "model": "wgan", "constraint": constraint, **_ADVERSARIAL[constraint]}
+    of_both = {"workload": "gan", "model": "wgan", "constraint": constraint, **ADVERSARIAL[constraint]}
     if kind == "cpu":
         return {"eager": of_both}
     on_gpu = {**of_both, "loader": "device"}
     return {"eager": on_gpu, "graph": {**on_gpu, "engine": "graph"}}
-
-
-def optimizer_of(constraint: str) -> str:
-    """Return the optimiser that belongs to a constraint of a WGAN."""
-    return str(_ADVERSARIAL[constraint]["optimizer"])
 
 
 def is_plain(trial: Trial) -> bool:
@@ -289,11 +284,6 @@ FRAMEWORK_ENGINES = MappingProxyType(
 )
 
 
-def engine_class(engine: str) -> Literal["eager", "compiled"]:
-    """Return `eager` if an engine runs operators one by one, `compiled` if it traces and compiles the step before."""
-    return "eager" if engine == "eager" else "compiled"
-
-
 def of_framework(framework: str, engines: Iterable[str], precision: str) -> list[Recipe]:
     """Return recipes for those of `engines` that a framework has.
 
@@ -330,8 +320,3 @@ def runs_on(devices: int, learning_rate: float, names: Iterable[str] | None = No
     }
     chosen = by_name if names is None else names
     return [by_name[one_of("training run on several devices", name, by_name)] for name in chosen]
-
-
-def exchanged_in(trial: Trial) -> str:
-    """Return the default precision in which several devices exchange a trial's gradients."""
-    return str(_EXCHANGED.get(trial.optimizer, {}).get("gradient_precision", "fp32"))

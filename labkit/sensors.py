@@ -105,8 +105,3 @@ THROTTLE_REASONS: dict[int, str] = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
-
-
-def throttle_names(bits: int) -> list[str]:
-    """Return the reasons in NVML's bit mask that are throttling."""
-    return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]

@@ -41,7 +41,7 @@ from labkit.run.plan import passes_by_key
 from labkit.run.progress import LINE_EVERY_S, duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
-from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
+from labkit.trial import ASKED_AFTER, DEVICES, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 from labkit.trial_label import trial_label
 
 Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
@@ -176,11 +176,6 @@ class OpenStudy:
     def threads_of_each(self) -> int:
         """The threads of each process in a study of several devices, for every number of processes; 0 with GPUs."""
         return 0 if self.profile.device.kind == "cuda" else max(1, self.cpu.cores // self.device_counts[-1])
-
-    @property
-    def interconnects(self) -> tuple[str, ...]:
-        """The interconnects that this profile can select. Processes on a CPU have only one."""
-        return INTERCONNECTS if self.profile.device.kind == "cuda" else INTERCONNECTS[:1]
 
     @cached_property
     def nodes(self) -> int:

@@ -159,13 +159,13 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
         return "this workload has no images"
     records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
     if records and metric in from_traffic.FIGURES:
-        return _listing(sorted({reason for record in records if (reason := from_traffic.why_not(record, metric))}))
+        return "; ".join(sorted({reason for record in records if (reason := from_traffic.why_not(record, metric))}))
     if records and metric in from_trace.METRICS:
-        return _listing(sorted({from_trace.why_no_trace(record, metric) for record in records}))
+        return "; ".join(sorted({from_trace.why_no_trace(record, metric) for record in records}))
     recorded = [record.telemetry for record in results.records if record.telemetry]
     lost = {telemetry.reason or "unknown" for telemetry in recorded if telemetry.status == "lost"}
     if lost and all(telemetry.status == "lost" for telemetry in recorded):
-        return _listing(sorted(lost))
+        return "; ".join(sorted(lost))
     if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
         return "not readable here: the clock never changes, so it is the nominal one"
     on_gpu = (device or results.profile.device.kind) == "cuda"
@@ -173,7 +173,7 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
     names = {metric, "*"} | (OF_METERS if metric in OF_METERS else set())
     reasons = {why for (source, name), why in _missing(results).items() if name in names and source.startswith(meter)}
     if reasons or lost:
-        return _listing(sorted(reasons or lost))
+        return "; ".join(sorted(reasons or lost))
     if not on_gpu and metric not in OF_HOST:
         return "a CPU has no such sensor"
     if records and all(record.telemetry is None for record in records):
@@ -183,7 +183,3 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
     if metric == "net_energy_per_image_j":
         return "the power of the idle device was not read in the same run"
     return "nothing was read" if results else "nothing was measured"
-
-
-def _listing(reasons: list[str]) -> str:
-    return "; ".join(reasons)

@@ -191,12 +191,11 @@ def _measure(
 
 def has_bursts(trial: Trial, of_pass: Pass) -> bool:
     """Return whether bursts of tiny operations lie between the blocks: in short passes of eager PyTorch on one GPU."""
-    eager = (
-        trial.engine == "eager" and trial.framework == "torch" and trial.workload in OF_NETWORKS and not trial.epochs
-    )
-    if trial.form != "embedded":  # a reader's buffers would fill during a burst
-        return False
-    return of_pass.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
+    eager = trial.engine == "eager" and trial.framework == "torch"
+    timed_network = trial.workload in OF_NETWORKS and not trial.epochs
+    one_gpu = trial.device == "cuda" and trial.devices == trial.processes == 1
+    # With a reader there are none: its buffers would fill during a burst.
+    return of_pass.short and eager and timed_network and one_gpu and trial.form == "embedded"
 
 
 def burst_of(trial: Trial, clock: Clock) -> Callable[[], float]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from labkit.models import MODELS
-from labkit.recipes import exchanged_in
+from labkit.recipes import on_devices
 from labkit.results import ratio
 from labkit.studies.values import times
-from labkit.trial import Trial
 
 if TYPE_CHECKING:
     from labkit.study import OpenStudy
@@ -52,8 +51,8 @@ def scaled(frame: pd.DataFrame) -> pd.DataFrame:
     timed = frame[(frame["workload"] == "train") & (frame["device"] == "cuda") & (frame["epochs"] == 0)]
     timed = timed[(timed["arrangement"] == "alone") & (timed["updates"] == "synchronous")]
     usual = (timed["interconnect"] == "direct") & (timed["network"] == "any")
-    gradients = timed["optimizer"].map(lambda optimizer: exchanged_in(Trial(optimizer=optimizer)))
-    usual &= (timed["devices"] == 1) | (timed["gradient_precision"] == gradients)
+    sent = timed["optimizer"].map(lambda name: on_devices({"optimizer": name}, 2).get("gradient_precision", "fp32"))
+    usual &= (timed["devices"] == 1) | (timed["gradient_precision"] == sent)
     return timed[usual & ~takes_words(timed)]
 
 

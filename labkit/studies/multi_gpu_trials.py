@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from labkit import recipes
 from labkit.errors import UserError
 from labkit.models import MODELS
-from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
+from labkit.trial import ARRANGEMENTS, INTERCONNECTS, NO_DATA, Trial
 
 if TYPE_CHECKING:
     from labkit.study import OpenStudy
@@ -92,7 +92,9 @@ def links(lab: OpenStudy) -> list[Trial]:
     sweep, most = lab.sweep, _most(lab)
     if most == 1:
         return []
-    ways = {"devices": most, "interconnect": list(lab.interconnects)}
+    # Processes on a CPU have only one interconnect.
+    interconnects = INTERCONNECTS if lab.profile.device.kind == "cuda" else INTERCONNECTS[:1]
+    ways = {"devices": most, "interconnect": interconnects}
     grid = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
     grid += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)
     for n in (1, most):

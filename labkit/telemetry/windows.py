@@ -12,7 +12,7 @@ import numpy as np
 from labkit.records import Blocks, observed, series
 from labkit.records.observed import Statistic
 from labkit.records.series import Series, Span
-from labkit.sensors import GPU, rate_name, throttle_names
+from labkit.sensors import GPU, THROTTLE_REASONS, rate_name
 
 CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the trial's highest
 # Metrics that a record keeps outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
@@ -204,4 +204,5 @@ def _reasons(throttle: Series | None, block: Span) -> list[str]:
     """Return the throttle reasons of a block, from every reading in it and the last reading before it."""
     if throttle is None or not len(throttle):
         return []
-    return throttle_names(reduce(or_, (int(bits) for bits in throttle.between(*block).values), 0))
+    set_bits = reduce(or_, (int(bits) for bits in throttle.between(*block).values), 0)
+    return [name for bit, name in THROTTLE_REASONS.items() if set_bits & bit]

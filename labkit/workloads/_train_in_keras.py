@@ -16,7 +16,7 @@ from labkit.data.host_batches import HostBatches
 from labkit.engines.damping import calmed
 from labkit.engines.in_keras import gate, process, reference
 from labkit.engines.in_keras.support import why_unsupported
-from labkit.engines.in_keras.training import Pixels, count_parameters, make_training
+from labkit.engines.in_keras.training import Pixels, make_training
 from labkit.errors import GateError, Unsupported
 from labkit.hardware.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count
@@ -47,7 +47,7 @@ class KerasTrainWorkload(Prepared):
         self._batch = self._batches.next_batch()  # the first batch, on which all preparations run
         self.training = make_training(trial, self._pixels)
         self.facts: dict[str, Any] = {
-            "parameters": count_parameters(self.training.model),
+            "parameters": sum(math.prod(weight.shape) for weight in self.training.model.trainable_variables),
             "image_bytes": input_bytes(trial.model, trial.image_px),
             "head": trial.head if trial.model.startswith("vgg") else None,
             "loader": self._batches.kind,

@@ -14,7 +14,6 @@ from labkit.recipes import (
     FRAMEWORK_ENGINES,
     MODE_NAMES,
     PLAIN,
-    engine_class,
     in_precision,
     is_plain,
     mode_name,
@@ -175,6 +174,3 @@ def test_a_framework_has_only_its_own_engines() -> None:
         of_framework("jax", asked, "fp32")
     with pytest.raises(UserError, match="unknown engine of a framework 'fast'"):
         of_framework("torch", ["fast"], "fp32")
-    assert [engine_class(name) for name in ("eager", "function", "xla", "compile+graph")] == ["eager"] + [
-        "compiled"
-    ] * 3

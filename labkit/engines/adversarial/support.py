@@ -6,7 +6,7 @@ from labkit.engines import precision
 from labkit.engines.adversarial.iterations import LARGEST_CAPTURED
 from labkit.engines.support import why_not_captured
 from labkit.models import MODELS
-from labkit.recipes import optimizer_of
+from labkit.recipes import ADVERSARIAL
 from labkit.trial import Trial
 
 ENGINES = ("eager", "graph")
@@ -20,7 +20,7 @@ def why_unsupported(trial: Trial) -> str | None:
         return f"a WGAN is trained by the engines {' and '.join(ENGINES)}, not by {trial.engine}"
     if trial.devices > 1 or trial.arrangement != "alone":
         return "this version trains a WGAN on one device, one at a time"
-    if trial.optimizer != (wanted := optimizer_of(trial.constraint)):
+    if trial.optimizer != (wanted := ADVERSARIAL[trial.constraint]["optimizer"]):
         constraint = trial.constraint.replace("_", " ")
         return f"a WGAN with {constraint} is updated by {wanted}, not by {trial.optimizer!r}"
     if trial.epochs:

@@ -30,10 +30,6 @@ from labkit.trial import Trial
 _known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
-def _python() -> str:
-    return os.environ.get(RUNNER_PYTHON, sys.executable)
-
-
 def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch: HostBatch) -> dict[str, Any]:
     """Return PyTorch's `loss`, and its counts of the model's operations. `weights` have PyTorch's names.
 
@@ -55,8 +51,9 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
 
 
 def _in_a_process(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
+    python = os.environ.get(RUNNER_PYTHON, sys.executable)
     process = subprocess.run(
-        [_python(), "-m", "labkit.engines.in_keras.reference", str(path), json.dumps(specification)],
+        [python, "-m", "labkit.engines.in_keras.reference", str(path), json.dumps(specification)],
         env={**os.environ, "PYTHONPATH": path_of_workers(), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,

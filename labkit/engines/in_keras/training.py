@@ -150,11 +150,6 @@ class KerasTraining(ABC):
         return self.optimizer.scale_loss(loss) if self._scales else loss
 
 
-def count_parameters(model: Any) -> int:
-    """Return the number of values that training changes."""
-    return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-
-
 def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
     """Return the trial's training, in a process with Keras on its back end. Raise Unsupported if it cannot run."""
     if trial.framework == "keras-tensorflow":
