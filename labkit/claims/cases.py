@@ -9,7 +9,7 @@ from labkit.claims.by_image import compare_images, is_by_image
 from labkit.claims.evidence import Side, difference, families, level, ratio
 from labkit.claims.reaching import is_one_sided, judged, least_ratio
 from labkit.claims.schema import Published, Test
-from labkit.claims.verdict import Bounds, Case, Verdict
+from labkit.claims.verdict import DECIDING, Bounds, Case, Verdict
 from labkit.claims.words import MARGIN, TIE, Kind, device_titles, shown_value, within_sentence
 from labkit.registry import find_metric
 from labkit.results.metrics import why_missing
@@ -89,9 +89,8 @@ def _why_open(effect: Interval, bounds: Bounds | None) -> str:
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the first verdict present of: not replicated, inconclusive, replicated; else "not testable here"."""
-    order: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
-    return next((verdict for verdict in order if verdict in verdicts), "not testable here")
+    """Return the first verdict present, in the order of DECIDING; else "not testable here"."""
+    return next((verdict for verdict in DECIDING if verdict in verdicts), "not testable here")
 
 
 class Weighed(NamedTuple):

@@ -14,14 +14,13 @@ from markupsafe import Markup
 
 from labkit.claims.cases_table import cases_html, sources
 from labkit.claims.schema import Mark
-from labkit.claims.verdict import GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
+from labkit.claims.verdict import DECIDING, GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
 from labkit.claims.words import listing, metric_label, sentence, shown_bound, shown_value
 from labkit.show.quantities import MISSING, NAN, digits_of
 from labkit.show.table import table_html
 from labkit.statistics import Interval
 
 USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
-FIRST: tuple[Group, ...] = ("not replicated", "inconclusive", "replicated")  # on the pages of papers and studies
 NOT_COUNTED: dict[Mark, str] = {
     "by definition": "Not counted: the test cannot fail.",
     "derived": "Not counted: the paper only implies it.",
@@ -31,7 +30,6 @@ COLUMNS = [
     *("paper", "claim", "verdict", "mark", "why", "scope", "reason", "case", "metric", "kind", "effect", "low", "high"),
     *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
-_DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
 _DIFFERS: dict[Verdict, str] = {"replicated": "it changes", "not replicated": "it does not change"}  # without effect
 
 
@@ -84,7 +82,7 @@ class Findings:
         return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": self.html()}
 
     def _sorted(self) -> list[Finding]:
-        order = [*FIRST, *(group for group in GROUPS if group not in FIRST)]
+        order = [*DECIDING, *(group for group in GROUPS if group not in DECIDING)]
         return sorted(self.findings, key=lambda finding: order.index(finding.group))
 
     def html(self, *, home: str = "", places: bool = False) -> str:
@@ -122,7 +120,7 @@ def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
 def _decides(judged: Judged) -> int:
     """Return a sort key: tests with a contradicting case first, then with an open case, then with a supporting case."""
     verdicts = {case.verdict for case in judged.cases}
-    return next((place for place, verdict in enumerate(_DECIDING) if verdict in verdicts), len(_DECIDING))
+    return next((place for place, verdict in enumerate(DECIDING) if verdict in verdicts), len(DECIDING))
 
 
 def _printed(judged: Judged) -> str:

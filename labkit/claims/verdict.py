@@ -17,6 +17,7 @@ from labkit.trial import Trial
 
 Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
+DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")  # the first one present decides
 Group = Literal["replicated", "not replicated", "inconclusive", "not counted", "not testable here"]
 GROUPS: tuple[Group, ...] = ("replicated", "not replicated", "inconclusive", "not counted", "not testable here")
 MARKS: dict[Group, str] = {
