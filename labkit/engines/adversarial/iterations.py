@@ -125,8 +125,8 @@ class CapturedIteration:
     def capture(self) -> None:
         """Record the iteration. Its warm-up changes weights: restart the training and rewind afterwards."""
         drawing = [self.draws.generator, *self._loader.generators()]
-        forget = self._training.network.zero_grad  # the graph makes new gradients in its own memory
-        self._graph, self.memory_bytes = record(self._feed, self._body, before=forget, generators=drawing)
+        parts, forget = (self._feed, self._body), self._training.forget_gradients
+        self._graph, self.memory_bytes = record(*parts, before=forget, generators=drawing)
 
     def __call__(self) -> None:
         """Launch one iteration."""

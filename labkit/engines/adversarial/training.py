@@ -106,6 +106,11 @@ class Adversarial:
         with section("optimiser"):
             optimizer.step()
 
+    def forget_gradients(self) -> None:
+        """Forget the gradients, before a capture: the graph makes new ones in its own memory."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
     def weights(self) -> list[torch.Tensor]:
         """Return the weights of both networks, in the order of their parameters."""
         return [weight.detach() for weight in self.network.parameters()]
