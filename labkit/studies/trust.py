@@ -50,10 +50,13 @@ def throttled(results: Results) -> pd.DataFrame:
 
 
 def power_capped(results: Results, rows: pd.DataFrame) -> float:
-    """Return the share of the timed blocks of `rows` of `Results.frame` that the power limit slowed; 0 without any."""
+    """Return the share of the timed blocks of `rows` that the power limit slowed; NaN without timed blocks.
+
+    `rows` are of `Results.frame`.
+    """
     flags, blocks = (table[table["record"].isin(rows["record"])] for table in (results.flags(), results.blocks()))
     capped = flags[flags["why"] == "throttled: power cap"].drop_duplicates(["record", "block"])
-    return len(capped) / max(1, len(blocks))
+    return len(capped) / len(blocks) if len(blocks) else float("nan")
 
 
 def summary(results: Results) -> pd.DataFrame:
