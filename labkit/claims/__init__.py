@@ -3,7 +3,8 @@
 evidence     the trials that a test selects, and their values by pass
 cases        one effect compared with a test's bound and with the published magnitude
 shapes       the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
-judge        the verdict on a claim from its cases, and how the trials differ from the paper's set-up
+judge        the verdict on a claim from its cases
+scope        how the trials differ from the paper's set-up, and what of the claim's sentence is not judged
 cases_table  the cases of a test as HTML
 findings     claims with their verdicts as HTML and as a table
 """

@@ -110,6 +110,7 @@ def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[S
     """Return the case of several effects that must all lie in their bounds; it shows the first effect that decides."""
     verdict = worst([weighed.verdict for weighed in effects])
     effect, bounds, of = next(weighed for weighed in effects if weighed.verdict == verdict)
+    effect = replace(effect, n=min(weighed.effect.n for weighed in effects))
     label = f"{label}: {of}" if of else label
     reason = _why_open(effect, bounds) if verdict == "inconclusive" else ""
     case = Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))

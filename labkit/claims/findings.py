@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from labkit.claims.cases_table import cases_html, sources
 from labkit.claims.schema import Mark
-from labkit.claims.verdict import DECIDING, GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
+from labkit.claims.verdict import DECIDING, GROUPS, MARKS, TESTED, Case, Finding, Group, Judged, Verdict
 from labkit.claims.words import listing, metric_label, sentence, shown_bound, shown_value
 from labkit.show.quantities import MISSING, NAN, digits_of
 from labkit.show.table import table_html
@@ -27,10 +27,26 @@ NOT_COUNTED: dict[Mark, str] = {
     "other hardware or data": "Not counted: hardware or data differ.",
 }
 COLUMNS = [
-    *("paper", "claim", "verdict", "mark", "why", "scope", "reason", "case", "metric", "kind", "effect", "low", "high"),
+    *(
+        "paper",
+        "claim",
+        "verdict",
+        "not_judged",
+        "mark",
+        "why",
+        "scope",
+        "reason",
+        "case",
+        "metric",
+        "kind",
+        "effect",
+        "low",
+        "high",
+    ),
     *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
 _DIFFERS: dict[Verdict, str] = {"replicated": "it changes", "not replicated": "it does not change"}  # without effect
+_IN_WORDS: dict[Group, str] = {"direction replicated": "replicated in direction only"}
 
 
 @dataclass(frozen=True)
@@ -49,22 +65,23 @@ class Findings:
         return [Findings([finding for finding in self.findings if finding.paper.id == paper]) for paper in papers]
 
     def headline(self) -> str:
-        """Return `4 of 7 testable claims are replicated, 1 is not`."""
+        """Return `4 of 8 testable claims are replicated, 2 more in direction only, 1 is not`."""
         counts = self.counts()
-        if not (tested := sum(counts[verdict] for verdict in VERDICTS[:3])):
+        if not (tested := sum(counts[group] for group in TESTED)):
             return f"None of {len(self.findings)} claims is tested here"
-        failed = counts["not replicated"]
+        directions, failed = counts["direction replicated"], counts["not replicated"]
+        more = f", {directions} more in direction only" if directions else ""
         verb = "is" if failed == 1 else "are"
-        return f"{counts['replicated']} of {tested} testable claims are replicated, {failed} {verb} not"
+        return f"{counts['replicated']} of {tested} testable claims are replicated{more}, {failed} {verb} not"
 
     def sentence(self) -> str:
         """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
         counts = self.counts()
-        tested = sum(counts[verdict] for verdict in VERDICTS[:3])
+        tested = sum(counts[group] for group in TESTED)
         whole = f"Of {len(self.findings)} published claims" if len(self.findings) != 1 else "Of one published claim"
         if not tested:
             return f"{whole} none could be tested here."
-        parts = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
+        parts = listing([f"{counts[group]} {_IN_WORDS.get(group, group)}" for group in TESTED if counts[group]])
         more = counts["not counted"]
         rest = f" {more} more {'is' if more == 1 else 'are'} not counted, each with its reason." if more else ""
         return f"{whole} {tested} could be tested here: {parts}.{rest}"
@@ -82,7 +99,7 @@ class Findings:
         return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": self.html()}
 
     def _sorted(self) -> list[Finding]:
-        order = [*DECIDING, *(group for group in GROUPS if group not in DECIDING)]
+        order = ["not replicated", "inconclusive", *GROUPS]  # the last two come again, which `index` does not reach
         return sorted(self.findings, key=lambda finding: order.index(finding.group))
 
     def html(self, *, home: str = "", places: bool = False) -> str:
@@ -105,16 +122,51 @@ class Findings:
         return f"{tables[0]}<details>{summary}{tables[1]}</details>"
 
 
-def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
-    """Return a claim's row, from the test that decides."""
+def _summary(finding: Finding, home: str, small: str, more: str = "") -> dict[str, str]:
+    """Return a claim's row, from the test that decides; `more` is a sentence for the cell of the verdict."""
     judged = min(finding.tests, key=_decides)
     claim = Markup('<a href="{}claims.html#claim-{}">{}</a> <small>{}</small>')
+    here, verdict = _verdict_cells(finding, judged, more)
     return {
         "Claim": claim.format(home, finding.claim.id, finding.claim.statement, small),
         "Test": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
-        "Here": _here(finding, judged) or finding.reason or _DIFFERS.get(finding.verdict, ""),
-        "Verdict": _marked(finding),
+        "Here": here,
+        "Verdict": verdict,
     }
+
+
+def _verdict_cells(finding: Finding, judged: Judged, more: str) -> tuple[Markup, Markup]:
+    """Return the cells "Here" and "Verdict" of a finding, from the test that decides."""
+    if finding.verdict == "not testable here":
+        return Markup("{}").format(finding.reason), badge("not testable here", "not testable here")
+    cases, effects = _shown(finding, judged)
+    return verdict_cells(
+        finding.verdict,
+        finding.badge,
+        quantity=metric_label(judged.test),
+        value=effects or finding.reason or _DIFFERS[finding.verdict],
+        n=_counted(cases),
+        scope=finding.scope,
+        remarks=(finding.why, NOT_COUNTED[finding.mark] if finding.mark else "", more),
+    )
+
+
+def verdict_cells(
+    verdict: Verdict, text: str, *, quantity: str, value: str, n: str, scope: str, remarks: Sequence[str] = ()
+) -> tuple[Markup, Markup]:
+    """Return the cells "Here" and "Verdict", which all pages with verdicts show.
+
+    `quantity` names what was measured, `value` is its effect, and `n` says of how many runs or images. `text` is the
+    verdict in words. `scope` says how the records differ from the paper; its parts that hold for most claims are left
+    out. `remarks` are sentences, or empty. Raise ValueError without a quantity, a value or a number of runs.
+    """
+    if not (quantity and value and n):
+        raise ValueError(f"a verdict is shown with its quantity, value and runs, not {(quantity, value, n)}")
+    here = Markup("{}: {} <small>{}</small>").format(quantity, value, n)
+    limits = _unusual(scope)
+    extra = " ".join(filter(None, [sentence(limits), *map(sentence, remarks)]))
+    small = Markup(" <small>{}</small>").format(extra) if extra else ""
+    return here, badge(verdict, text) + small
 
 
 def _decides(judged: Judged) -> int:
@@ -128,10 +180,11 @@ def _printed(judged: Judged) -> str:
     return next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test)
 
 
-def _here(finding: Finding, judged: Judged) -> str:
-    """Return the first open case with its interval, else the range of the cases that contradict, else that of all.
+def _shown(finding: Finding, judged: Judged) -> tuple[list[Case], str]:
+    """Return the cases that a claim's row shows, and their effects in words.
 
-    The metric is named where tests differ in it or compare two, and the study where cases differ in it.
+    They are the first open case with its interval, else the range of the cases that contradict, else that of all. The
+    study is named where cases differ in it.
     """
     undecided = [case for case in judged.cases if case.verdict == "inconclusive" and case.shown]
     against = [case for case in judged.cases if case.verdict == "not replicated" and case.effect]
@@ -142,15 +195,24 @@ def _here(finding: Finding, judged: Judged) -> str:
         shown, of = against, f" ({len(against)} of {len(judged.cases)} cases)" if len(judged.cases) > 1 else ""
         effects = f"{_span(shown)}{of}"
     else:
-        shown = [*judged.cases]
+        shown = [case for case in judged.cases if case.is_judged]
         effects = _span(shown)
-    if not effects:
-        return ""
     of_cases = _studies(shown)
-    if len(of_cases) == 1 < len(_studies(case for each in finding.tests for case in each.cases)):
+    if effects and len(of_cases) == 1 < len(_studies(case for each in finding.tests for case in each.cases)):
         effects = f"{effects} ({of_cases.pop()})"
-    several = len({each.test.metric for each in finding.tests if each.cases}) > 1
-    return f"{metric_label(judged.test)}: {effects}" if several or judged.test.metric_under else effects
+    return shown, effects
+
+
+def _counted(cases: Iterable[Case]) -> str:
+    """Return of how many runs, or of how many images that were compared one by one, the values of cases are."""
+    by_unit: dict[str, set[int]] = {}
+    for case in cases:
+        by_unit.setdefault("images" if case.is_by_image else "runs", set()).add(case.n)
+    texts = [
+        f"{' to '.join(dict.fromkeys(f'{end:,}' for end in (min(of), max(of))))} {unit if max(of) != 1 else unit[:-1]}"
+        for unit, of in by_unit.items()
+    ]
+    return ", ".join(texts)
 
 
 def _studies(cases: Iterable[Case]) -> set[str]:
@@ -177,6 +239,7 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
         "paper": finding.paper.id,
         "claim": finding.claim.id,
         "verdict": finding.verdict,
+        "not_judged": "; ".join(finding.not_judged) if finding.is_direction else "",
         "mark": finding.mark or "",
         "why": finding.why,
         "scope": finding.scope,
@@ -204,17 +267,11 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
     return rows or [claim]
 
 
-def badge(verdict: Verdict) -> Markup:
-    """Return the verdict as HTML with a mark and a word, which is readable without colours."""
-    text = Markup('<span class="lk-verdict lk-verdict-{}"><span aria-hidden="true">{}</span> {}</span>')
-    return text.format(verdict.replace(" ", "-"), MARKS[verdict], verdict)
-
-
-def _marked(finding: Finding, more: str = "") -> Markup:
-    """Return the verdict, why it is so, why it does not count if it does not, and `more`, in sentences."""
-    mark = finding.mark if finding.verdict != "not testable here" else None
-    extra = " ".join(filter(None, [sentence(finding.why), NOT_COUNTED[mark] if mark else "", more]))
-    return Markup("{} <small>{}</small>").format(badge(finding.verdict), extra) if extra else badge(finding.verdict)
+def badge(verdict: Verdict, text: str) -> Markup:
+    """Return a verdict as HTML with a mark and its words, which is readable without colours."""
+    kind: Group = "direction replicated" if text == "direction replicated" else verdict
+    markup = Markup('<span class="lk-verdict lk-verdict-{}"><span aria-hidden="true">{}</span> {}</span>')
+    return markup.format(kind.replace(" ", "-"), MARKS[kind], text)
 
 
 def finding_html(finding: Finding, committed: str = "") -> Markup:
@@ -223,19 +280,16 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     `committed` is the time of the last commit to a line of its tests; empty if unknown.
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
-    line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
-    dated = _dated(finding, committed)
+    tested, dated = verdict != "not testable here", _dated(finding, committed)
     late = "Its test is newer." if _order(finding, committed) in (AMONG, AFTER) else ""
-    scope = " ".join(filter(None, [_judged(_unusual(finding.scope)), late])) if tested else ""
-    parts = (
-        *(paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING),
-        _marked(finding, scope),
-    )
+    line = _summary(finding, "", paper.name, late)
+    parts = (paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING, line["Verdict"])
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(cases_html(judged) for judged in finding.tests if judged.cases)
     notes = [
         f"{paper.name}, {claim.where}. {dated}",
-        tested and _judged(finding.scope),
+        tested and finding.scope and f"The claim is judged {finding.scope}.",
+        finding.is_direction and f"No test here judges: {listing(finding.not_judged)}.",
         sentence(finding.reason),
         claim.note,
     ]
@@ -253,13 +307,9 @@ def _unusual(scope: str) -> str:
     return ", ".join(part for part in parts if part not in USUAL)
 
 
-def _judged(scope: str) -> str:
-    return scope and f"It is judged {scope}."
-
-
 def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
     """Return how many counted verdicts have a test that changed after their first record; empty if none or unknown."""
-    counted = [finding for finding in findings if finding.group in VERDICTS[:3]]
+    counted = [finding for finding in findings if finding.group in TESTED]
     newer = sum(_order(finding, committed.get(finding.claim.id, "")) in (AMONG, AFTER) for finding in counted)
     if not newer:
         return ""

@@ -8,25 +8,24 @@ all its cases are. It is not replicated when a case contradicts it by more than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from labkit.claims.evidence import Evidence, Side, select
 from labkit.claims.papers import Paper
 from labkit.claims.schema import ACROSS, FASTEST, OTHERS, Claim, Test
+from labkit.claims.scope import not_judged, scope
 from labkit.claims.shapes import SHAPES
-from labkit.claims.verdict import Case, Finding, Judged, Verdict
+from labkit.claims.verdict import FEWEST_RUNS, Case, Finding, Judged, Verdict
 from labkit.claims.words import choice_words, device_titles, field_name, listing
 from labkit.registry import STUDIES
-from labkit.show.labels import label
-from labkit.trial import NO_DATA, OF_NETWORKS
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     """Judge one claim by the available records."""
     tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
     verdict, reason = _together(tests)
-    return Finding(paper, claim, verdict, reason, _scope(paper, tests), tests)
+    return Finding(paper, claim, verdict, reason, scope(paper, tests), tests, not_judged(claim.statement, tests))
 
 
 def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:
@@ -41,7 +40,7 @@ def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None)
 
 def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     """Return the verdict on a claim from those of its cases, with the reason where the verdict does not suffice."""
-    cases = [case for judged in tests for case in judged.cases if case.verdict != "not testable here"]
+    cases = [case for judged in tests for case in judged.cases if case.is_judged]
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
     # Holm's first step: the clearest of the contradicting cases must be one among all cases too.
@@ -53,7 +52,7 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
         return "not replicated", contrary if len(cases) > 1 else ""
     # A magnitude of other hardware must not block a direction.
     for judged in [judged for judged in tests if judged.test.has_direction] or tests:
-        testable = [case for case in judged.cases if case.verdict != "not testable here"]
+        testable = [case for case in judged.cases if case.is_judged]
         if not testable:
             reasons = list(dict.fromkeys(case.reason for case in judged.cases if case.reason))
             return "not testable here", judged.reason or "; ".join(reasons)
@@ -66,7 +65,6 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     return "replicated", ""
 
 
-ONE_HOST = "on one machine"  # an eager loop's speed differs between equal machines
 ALPHA = 0.025  # of each side of a 95 % interval
 
 
@@ -100,8 +98,17 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         if evidence.profile is not None and evidence.profile not in there:
             own = device_titles([evidence.profile])
             return Judged(test, (), f"it compares {device_titles(there)}; {own} has no such records")
-    cases = tuple(SHAPES[test.shape](test, chosen))
+    cases = tuple(map(_of_enough_runs, SHAPES[test.shape](test, chosen)))
     return Judged(test, cases, "" if cases else _why_no_case(test, chosen))
+
+
+def _of_enough_runs(case: Case) -> Case:
+    """Return a case whose verdict is inconclusive if fewer than FEWEST_RUNS runs decide it."""
+    if case.n >= FEWEST_RUNS or case.verdict not in ("replicated", "not replicated"):
+        return case
+    return replace(
+        case, verdict="inconclusive", reason=f"there are {case.n} of the {FEWEST_RUNS} runs that a verdict needs"
+    )
 
 
 def _lacking(sides: list[Side], choice: dict[str, Any]) -> dict[str, Any]:
@@ -145,67 +152,3 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
         alike = f"it needs {several}{wanted} of {field_name(test.along)} in otherwise equal configurations"
         return f"{alike}; the records have {listing(there)}"
     return "no configuration fits the test"
-
-
-def _models_of(test: Test) -> list[object]:
-    """Return the models that a test names."""
-    named: list[object] = [*test.order] if test.along == "model" else []
-    for choice in (test.select, test.over, test.under):
-        value = choice.get("model", [])
-        named += value if isinstance(value, list) else [value]
-    return [name for name in named if name != OTHERS]
-
-
-def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
-    """Return notes on what was not judged: the claim's magnitudes, and tests without testable cases."""
-    parts = []
-    decided = [[case for case in cases if case.verdict != "not testable here"] for cases in told]
-    magnitudes = [judged.test.published for judged, cases in zip(tests, decided, strict=True) if cases]
-    printed = {name for of_test in magnitudes for published in of_test for name in published.hardware}
-    profiles = {side.results.profile.name for cases in decided for case in cases for side in case.sides}
-    if printed and not printed & profiles:
-        parts.append("by direction only")
-    done = sum(map(bool, decided))
-    if 0 < done < len(tests):
-        parts.append(f"by {done} of its {len(tests)} tests")
-    return parts
-
-
-def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
-    """Return how the trials behind the verdict differ from the paper's, and which parts of the claim are not judged."""
-    shown = [[case for case in judged.cases if case.effect or case.verdict != "not testable here"] for judged in tests]
-    cases = [case for of_test in shown for case in of_test]
-    sides = [side for case in cases for side in case.sides]
-    trials = [side.trial for side in sides]
-    if not trials:
-        return ""
-    setup = paper.setup
-    cuda, cpu = ([trial for trial in trials if trial.device == kind] for kind in ("cuda", "cpu"))
-    compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
-    frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
-    precisions = {trial.precision for trial in trials}
-    asked = [judged.test.select.get("precision") for judged in tests]
-    listed = {str(name) for value in asked if isinstance(value, list) for name in value}
-    measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_NETWORKS))
-    named = list(dict.fromkeys(str(model) for judged in tests for model in _models_of(judged.test)))
-    wanted = named or setup.models
-    is_other = not set(measured) & set(wanted)
-    profiles = {side.results.profile.name for side in sides}
-    ordered = [str(name) for judged in tests if judged.test.along == "profile" for name in judged.test.order]
-    differences: list[tuple[str, str, Iterable[object]]] = [
-        ("on {} GPUs", "", sorted({trial.devices_taken for trial in cuda} - {1})),
-        ("on {} processes", "", sorted({trial.devices_taken for trial in cpu} - {1})),
-        ("by {} workers that share one device", "", sorted({t.devices for t in trials if t.placement == "together"})),
-        ("after {} epochs", "", sorted({trial.epochs for trial in trials} - {0})),
-        ("on {}", "data", sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})),
-        ("with {}", "framework", frameworks if "framework" not in compared else []),
-        ("in {}", "precision", sorted(precisions - set(setup.precisions)) if "precision" not in compared else []),
-        ("without {}", "precision", sorted(listed - precisions)),
-        ("of {} instead of the paper's networks", "model", measured if is_other else []),
-        ("without {}", "model", [] if is_other else [model for model in wanted if model not in measured]),
-        ("also of {}", "model", [] if is_other else [m for m in measured if m not in (*wanted, *setup.models)]),
-        ("without {}", "", [name for name in dict.fromkeys(ordered) if name not in profiles]),
-    ]
-    labelled = [(text, [label(field, value) for value in values]) for text, field, values in differences]
-    here = [ONE_HOST] if any(case.holds_for_one_host for case in cases) else []
-    return ", ".join([*_only(tests, shown), *(text.format(listing(names)) for text, names in labelled if names), *here])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from labkit.claims.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
+from labkit.claims.cases import bounds_of, compare, make_case, missing_case, ordered_families
 from labkit.claims.evidence import Side, families, level, pairs, ratio
 from labkit.claims.schema import Test
 from labkit.claims.trends import MORE, TRENDS
@@ -116,7 +116,8 @@ def _between(family: list[Side], along: str, first: str, second: str) -> str:
 
 def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tuple[Side, ...]) -> Case:
     """Return the case of an order; differences of at most 5 % ("hardly") count as none, so they contradict no order."""
-    extremes = min(effects.values(), key=lambda e: e.point), max(effects.values(), key=lambda e: e.point)
+    largest = max(effects.values(), key=lambda effect: effect.point)
+    shown = replace(largest, n=min(effect.n for effect in effects.values()))
     texts = "; ".join(
         f"{label_of('model', name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
     )
@@ -125,7 +126,7 @@ def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tup
     if {"higher", "lower"} <= directions:
         verdict = "not replicated"
     reason = "" if verdict != "inconclusive" else "for some there is no difference, or an interval straddles 1x"
-    return Case(f"{label}: {texts}", verdict, test.metric, "ratio", sides, extremes[1], None, reason)
+    return Case(f"{label}: {texts}", verdict, test.metric, "ratio", sides, shown, None, reason)
 
 
 def _direction(effect: Interval) -> str:
@@ -158,7 +159,7 @@ def _best_of(cases: list[Case]) -> Case:
 
 
 def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
-    """Return the case of a label. It has no interval: instead, at least two passes must all agree on the label."""
+    """Return the case of a label. It has no interval: instead, all passes must agree on the label."""
     labels = [side.labels(test.metric) for side in family]
     case = Case(label, "inconclusive", test.metric, "level", tuple(family))
     if not all(labels):
@@ -172,8 +173,6 @@ def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
     case = replace(case, label=f"{label} ({text})", passes=passes)
     if any(len(set(names)) > 1 for names in labels):
         return replace(case, reason="runs disagree")
-    if passes < 2:
-        return replace(case, reason=NO_INTERVAL)
     return replace(case, verdict="not replicated" if len(where) == 1 else "replicated")
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from labkit.claims.by_image import is_by_image
 from labkit.claims.evidence import Side
 from labkit.claims.papers import Paper
 from labkit.claims.schema import Claim, Mark, Test
@@ -18,11 +19,20 @@ from labkit.trial import Trial
 Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
 DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")  # the first one present decides
-Group = Literal["replicated", "not replicated", "inconclusive", "not counted", "not testable here"]
-GROUPS: tuple[Group, ...] = ("replicated", "not replicated", "inconclusive", "not counted", "not testable here")
+FEWEST_RUNS = 3  # of a verdict; an interval of two runs is mostly that of Student's t with one degree of freedom
+Group = Literal[
+    "replicated", "direction replicated", "not replicated", "inconclusive", "not counted", "not testable here"
+]
 MARKS: dict[Group, str] = {
-    **{"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not counted": "○", "not testable here": "–"}
+    "replicated": "✓",
+    "direction replicated": "◧",
+    "not replicated": "✗",
+    "inconclusive": "~",
+    "not counted": "○",
+    "not testable here": "–",
 }
+GROUPS: tuple[Group, ...] = tuple(MARKS)
+TESTED: tuple[Group, ...] = GROUPS[:4]  # the groups of verdicts that count
 
 
 @dataclass(frozen=True)
@@ -91,9 +101,19 @@ class Case:
     corrected_chance: float | None = None  # p value of the clearest of several effects, corrected for their number
 
     @property
+    def is_judged(self) -> bool:
+        """Whether the case has a verdict."""
+        return self.verdict != "not testable here"
+
+    @property
     def n(self) -> int:
         """The number of values behind the case: passes, or images compared one by one; 0 without any."""
         return self.effect.n if self.effect else self.passes
+
+    @property
+    def is_by_image(self) -> bool:
+        """Whether the effect compares two accuracies image by image, so that `n` is the number of images."""
+        return len(self.sides) == 2 and self.kind != "level" and is_by_image(*self.sides, self.metric)
 
     @property
     def is_over_hosts(self) -> bool:
@@ -140,7 +160,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on one claim. `scope` says how the trials differ from the paper's set-up."""
+    """The verdict on one claim.
+
+    `scope` says how the trials differ from the paper's set-up. `not_judged` are the numbers and the hardware of the
+    claim's sentence that no test contains: with them, the verdict is on the direction.
+    """
 
     paper: Paper
     claim: Claim
@@ -148,6 +172,7 @@ class Finding:
     reason: str
     scope: str
     tests: tuple[Judged, ...]
+    not_judged: tuple[str, ...] = ()
 
     @property
     def cases(self) -> list[Case]:
@@ -172,15 +197,30 @@ class Finding:
             for reason in self.claim.because_not
             if reason.verdict == self.verdict and (reason.profile, reason.host) in places
         ]
-        return fitting[0] if fitting else ""
+        few = self.verdict == "inconclusive" and any(case.n < FEWEST_RUNS for case in self.cases if case.is_judged)
+        return fitting[0] if fitting else "fewer than three runs" if few else ""
+
+    @property
+    def is_direction(self) -> bool:
+        """Whether the verdict is on the claim's direction, and not on its whole sentence."""
+        return bool(self.not_judged) and self.verdict != "not testable here"
 
     @property
     def group(self) -> Group:
-        """The verdict where it counts, else "not counted"."""
-        return "not counted" if self.mark and self.verdict != "not testable here" else self.verdict
+        """The verdict where it counts, else "not counted"; a replicated direction has a group of its own."""
+        if self.verdict == "not testable here":
+            return self.verdict
+        if self.mark:
+            return "not counted"
+        return "direction replicated" if self.is_direction and self.verdict == "replicated" else self.verdict
+
+    @property
+    def badge(self) -> str:
+        """The verdict in words, with "direction" where it is on the direction only."""
+        return f"direction {self.verdict}" if self.is_direction else self.verdict
 
     @property
     def label(self) -> str:
         """The verdict with its scope: `replicated, on synthetic32 with torch`."""
         judged = self.verdict != "not testable here"
-        return f"{self.verdict}, {self.scope}" if judged and self.scope else self.verdict
+        return f"{self.badge}, {self.scope}" if judged and self.scope else self.badge

@@ -13,7 +13,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from labkit import __version__
-from labkit.claims import Evidence, newer_tests
+from labkit.claims import GROUPS, Evidence, newer_tests
 from labkit.claims.dates import committed
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
@@ -124,6 +124,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
         verdicts=findings.headline(),
         newer=newer_tests(findings.findings, days),
+        groups=GROUPS,
         papers=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
         studies=list(rows.values()),
         places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from bs4 import BeautifulSoup
 
 from labkit.claims import Findings
 from labkit.claims.shown import evidence, verdicts
+from labkit.claims.verdict import FEWEST_RUNS, TESTED
 from labkit.places import ROOT
 from labkit.results import difference, load
 from labkit.studies import batch_runs
@@ -37,13 +39,36 @@ def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findi
     claims = re.search(r"turns (\d+) of their claims into tests", text)
     assert claims and int(claims[1]) == len(findings["h200"].findings)
     told = re.search(
-        r"can test (\d+) of the claims: (\d+) are replicated, (\d+) are not, and (\d+) are inconclusive. "
-        r"Another (\d+) verdicts",
+        r"can test (\d+) of the claims: (\d+) are replicated, (\d+) more in direction only, (\d+) are not, "
+        r"and (\d+) are inconclusive. Another (\d+) verdicts",
         text,
     )
     assert told, "the README has a sentence on the H200's verdicts"
-    three = [counts["replicated"], counts["not replicated"], counts["inconclusive"]]
-    assert [int(number) for number in told.groups()] == [sum(three), *three, counts["not counted"]]
+    tested = [counts[group] for group in TESTED]
+    assert [int(number) for number in told.groups()] == [sum(tested), *tested, counts["not counted"]]
+
+
+def test_every_verdict_of_a_claim_has_its_quantity_its_runs_and_at_least_three_of_them(
+    findings: dict[str, Findings],
+) -> None:
+    for profile, of_profile in findings.items():
+        for finding in of_profile.findings:
+            if finding.verdict in ("replicated", "not replicated"):
+                deciding = [case for case in finding.cases if case.verdict == finding.verdict]
+                assert deciding and all(case.n >= FEWEST_RUNS for case in deciding), (profile, finding.claim.id)
+        rows = [row.select("td") for row in BeautifulSoup(of_profile.html(), "html.parser").select(".lk-verdicts tr")]
+        tested = [cells for cells in rows if cells and "not testable" not in cells[-1].get_text()]
+        assert tested
+        for *_, here, verdict in tested:
+            assert re.search(r"^.+: .+ [\d,]+ (run|image)s?", here.get_text(" ").strip()), here
+            assert verdict.select_one(".lk-verdict"), verdict
+
+
+def test_32_gpus_of_eight_nodes_are_not_replicated_by_four_of_one(findings: dict[str, Findings]) -> None:
+    (scaling,) = [f for f in findings["h200_x4"].findings if f.claim.id == "dell_v100-scaling"]
+    assert scaling.group == "direction replicated"
+    assert {"32 GPUs", "eight nodes", "29.43"} <= set(scaling.not_judged)
+    assert "4 GPUs" in scaling.scope
 
 
 def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_value(

@@ -18,12 +18,13 @@ from scipy import stats
 from labkit.claims import evidence as rooms
 from labkit.claims import schema as claims
 from labkit.claims.evidence import Evidence, Side
-from labkit.claims.findings import COLUMNS, NOT_COUNTED, Findings, finding_html
-from labkit.claims.judge import ONE_HOST, judge, judge_all
+from labkit.claims.findings import COLUMNS, NOT_COUNTED, Findings, finding_html, verdict_cells
+from labkit.claims.judge import judge, judge_all
 from labkit.claims.papers import Paper, PublishedTable, load_papers
 from labkit.claims.schema import Claim
+from labkit.claims.scope import ONE_HOST
 from labkit.claims.shown import evidence as evidence_of_reports
-from labkit.claims.verdict import GROUPS, MARKS, VERDICTS, Bounds, Case, Finding
+from labkit.claims.verdict import GROUPS, MARKS, VERDICTS, Bounds, Case, Finding, Verdict
 from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.records.observed import Metrics, Statistic, Telemetry, Window
@@ -343,16 +344,6 @@ def test_a_failed_trial_is_a_case_with_its_reason(name: str) -> None:
     assert any(OOM in case.reason for case in finding.cases)
     assert OOM in finding.reason
     assert all(case.effect is None for case in finding.cases)
-
-
-@pytest.mark.parametrize("verdict", [YES, NO])
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_single_pass_is_always_inconclusive(name: str, verdict: str) -> None:
-    test, by_verdict = SHAPES[name]
-    data = {trial: values[:1] for trial, values in by_verdict[verdict].items()}
-    finding = found_by(test, shown(data, test["metric"]))
-    assert finding.verdict == OPEN, "the design has no verdict without an interval"
-    assert "one run" in finding.reason
 
 
 @pytest.mark.parametrize(
@@ -1280,7 +1271,6 @@ TWO_PRECISIONS = a_test(shape="level", at_least=1, select={"precision": ["fp32",
 OVER_FP32 = a_test(shape="ratio", at_least=1, over={"precision": "bf16"}, under={"precision": "fp32"})
 OVER_JAX = a_test(shape="ratio", at_least=1, over={"framework": "torch"}, under={"framework": "keras-jax"})
 OVER_OTHERS = a_test(shape="ratio", at_most=1, over={"model": "resnet152"}, under={"model": "others"})
-DIRECTION = "by direction only"
 
 
 def level_of(*hardware: str) -> dict[str, Any]:
@@ -1325,8 +1315,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
             "replicated, without VGG-16",
         ),
         (OVER_OTHERS, {R50: near(2), R152: near(1)}, {"models": ["resnet50", "resnet152"]}, "replicated"),
-        (level_of("v100_sxm2"), {R50: near(2)}, {}, f"replicated, {DIRECTION}"),
-        (level_of("h200"), {R50: near(2)}, {}, "replicated"),
+        (level_of("v100_sxm2"), {R50: near(2)}, {}, "replicated"),
     ],
 )
 def test_a_verdict_names_the_differences_between_records_and_paper(
@@ -1334,6 +1323,65 @@ def test_a_verdict_names_the_differences_between_records_and_paper(
 ) -> None:
     here = f", {ONE_HOST}" if any(trial.is_host_bound for trial in data) else ""
     assert found_by(test, shown(data), **setup).label == label + here
+
+
+@pytest.mark.parametrize(
+    ("statement", "test", "data", "missing"),
+    [
+        ("It trains 2 images/s.", LEVEL, {R50: near(2)}, ("2",)),
+        ("It trains 1 image/s or more.", LEVEL, {R50: near(2)}, ()),
+        ("ResNet-50 in FP16 loses 8-bit top-1.", LEVEL, {R50: near(2)}, ()),
+        ("It trains 100 % or more.", LEVEL, {R50: near(2)}, ()),
+        ("It trains 1.5-2 images/s.", LEVEL, {R50: near(2)}, ("1.5", "2")),
+        ("On four GPUs it trains.", LEVEL, {R50: near(2)}, ("four GPUs",)),
+        ("On two and four GPUs it trains.", LEVEL, {TWO: near(2), FOUR: near(2)}, ()),
+        ("On 1 and 8 GPUs over eight nodes it trains.", LEVEL, {R50: near(2)}, ("1 and 8 GPUs", "eight nodes")),
+        ("At batch 64 it trains, at batch 1,024 not.", LEVEL, {B64: near(2)}, ("batch 1,024",)),
+        ("Except at batch 1,024 it trains.", LEVEL, {B64: near(2)}, ()),
+        ("A P100 trains.", LEVEL, {R50: near(2)}, ("P100",)),
+        ("An H200 trains over NVLink.", LEVEL, {R50: near(2)}, ()),
+        ("It trains about 2 images/s.", level_of("h200"), {R50: near(2)}, ()),
+        ("It trains about 2 images/s.", level_of("v100_sxm2"), {R50: near(2)}, ("2",)),
+    ],
+)
+def test_a_verdict_is_on_the_direction_where_no_test_has_a_number_or_hardware_of_the_sentence(
+    statement: str, test: dict[str, Any], data: Data, missing: tuple[str, ...]
+) -> None:
+    finding = found_by(a_claim(test, statement=statement), shown(data))
+    assert (finding.verdict, finding.not_judged) == (YES, missing)
+    group = "direction replicated" if missing else YES
+    assert finding.group == finding.badge == group
+    findings = Findings([finding])
+    assert findings.counts()[group] == sum(findings.counts().values()) == 1
+    assert group in BeautifulSoup(findings.html(), "html.parser").get_text()
+    assert ("No test here judges" in finding_html(finding)) == bool(missing)
+
+
+@pytest.mark.parametrize("verdict", (NO, OPEN))
+def test_a_direction_that_is_not_replicated_says_so_and_counts_as_such(verdict: Verdict) -> None:
+    data = {R50: near(0.5) if verdict == NO else near(1)}
+    finding = found_by(a_claim(LEVEL, statement="A K80 trains."), shown(data))
+    assert (finding.badge, finding.group) == (f"direction {verdict}", verdict)
+
+
+@pytest.mark.parametrize("verdict", [YES, NO])
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("runs", [1, 2])
+def test_fewer_than_three_runs_give_no_verdict(runs: int, name: str, verdict: str) -> None:
+    test, by_verdict = SHAPES[name]
+    data = {trial: values[:runs] for trial, values in by_verdict[verdict].items()}
+    finding = found_by(test, shown(data, test["metric"]))
+    assert finding.verdict == OPEN and all(case.verdict == OPEN and case.n <= runs for case in finding.cases)
+    assert finding.why == "fewer than three runs"
+
+
+@pytest.mark.parametrize("lacking", ["quantity", "value", "n"])
+def test_no_verdict_is_drawn_without_its_quantity_value_and_runs(lacking: str) -> None:
+    given = {"quantity": "Throughput", "value": "2.00x", "n": "3 runs"}
+    here, verdict = verdict_cells(YES, YES, scope="on 2 GPUs", **given)
+    assert "Throughput: 2.00x" in here and "3 runs" in here and "On 2 GPUs." in verdict
+    with pytest.raises(ValueError, match="quantity"):
+        verdict_cells(YES, YES, scope="", **given | {lacking: ""})
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -1367,7 +1415,8 @@ def four_findings() -> Findings:
 
 def test_findings_are_counted_by_verdict_in_a_sentence() -> None:
     findings = four_findings()
-    assert findings.counts() == {YES: 1, NO: 1, OPEN: 1, "not counted": 0, UNTESTED: 1}
+    counts = {YES: 1, "direction replicated": 0, NO: 1, OPEN: 1, "not counted": 0, UNTESTED: 1}
+    assert findings.counts() == counts
     assert list(findings.counts()) == list(GROUPS)
     assert findings.sentence() == (
         "Of 4 published claims 3 could be tested here: 1 replicated, 1 not replicated and 1 inconclusive."
