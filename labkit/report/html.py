@@ -46,13 +46,14 @@ def render_notebook(
     strip: dict[str, str],
     links: list[tuple[str, str]],
     records: str = "",
+    shown: str = "",
 ) -> None:
     """Write the page of a notebook, whether it ran, failed or never ran.
 
     Cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more` make the page's parts; all
     other cells fold under "Method and checks". `title` names the study and `device` the profile. `strip` is the
-    provenance (label -> value), `links` are (address, text) pairs in the head, and `records` is the address of the raw
-    data. Texts are escaped; only text/html outputs and the notebook's own Markdown are markup.
+    provenance (label -> value), and `links` are (address, text) pairs in the head. `records` is the address of the raw
+    data, and `shown` names them. Texts are escaped; only text/html outputs and the notebook's Markdown are markup.
     Raise LabkitError, and write nothing, if the notebook can't be read or rendered, or the page would load a URL.
     """
     import nbformat
@@ -83,7 +84,7 @@ def render_notebook(
         "records": records,
         "home": dict(links).get("index.html", ""),
         "links": [link for link in links if link[0] != "index.html"],
-        "notice": _notice(node),
+        "notice": _notice(node, shown),
     }
     environment.globals |= {"page": about_page, "theme_css": theme_css()}
     about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
@@ -150,17 +151,22 @@ def plain(text: str) -> str:
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
-def _notice(node: Any) -> dict[str, str] | None:
-    """Return the notice at the top of the page if a cell failed or did not run, else None."""
+def _notice(node: Any, shown: str) -> dict[str, str] | None:
+    """Return the notice at the top of the page if a cell failed or did not run, else None.
+
+    It names the first failed cell by its number in JupyterLab, and the records that it had.
+    """
     cells = [cell for cell in node.cells if cell.cell_type == "code" and cell.source.strip()]
     unrun = sum(cell.get("execution_count") is None for cell in cells)
-    errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+    errors = [(cell, output) for cell in cells for output in cell.outputs if output.output_type == "error"]
     count = f"{unrun} code cell{'s' if unrun > 1 else ''} did not run"
     if errors:
-        message = plain(f"{errors[0].ename}: {errors[0].evalue}")
+        cell, error = errors[0]
+        message = plain(f"{error.ename}: {error.evalue}")
         message = message if len(message) <= 300 else f"{message[:300]} …"
+        place = f"Cell [{cell.execution_count}] failed{f' with {shown}' if shown else ''}: "
         rest = f" {count}." if unrun else ""
-        return {"kind": "failed", "text": f"This study failed. {message.rstrip('.')}.{rest}", "link": "error"}
+        return {"kind": "failed", "text": f"{place}{message.rstrip('.')}.{rest}", "link": "error"}
     if cells and unrun == len(cells):
         return {"kind": "unrun", "text": "This notebook has not been run: here are its text and its code."}
     return {"kind": "failed", "text": f"The run stopped early: {count}."} if unrun else None

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ from labkit.report.generate import write_profile
 from labkit.report.pages import write_page, write_site
 from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, line_of_rounds, plan_studies
 from labkit.report.rounds import Rounds
-from labkit.report.status import StudyRun, write_run
+from labkit.report.status import StudyRun, read_runs, write_run
 from labkit.results import reports_folder
 from labkit.results.load import without_records
 from labkit.run.lock import only_measurement
@@ -139,8 +139,9 @@ def make_report(request: Request) -> int:
             for plan in plans:
                 rounds.store.move_aside(plan.study, host.id, request.scale)
 
-        def rendered() -> int:
-            return _run_all(profile, host, request, "measure", [plan.study for plan in plans], rounds.failed)
+        def rendered(*, is_last: bool) -> int:
+            studies = [plan.study for plan in plans]
+            return _run_all(profile, host, request, "measure", studies, rounds.failed, is_last=is_last)
 
         def after_study(waiting: dict[str, float]) -> None:  # the index exists from the first study on
             write_site(report, profile, host, waiting)
@@ -148,11 +149,11 @@ def make_report(request: Request) -> int:
         try:
             for number in rounds.measured(after_study):
                 if number == 1 and rounds.follows(number):
-                    rendered()
+                    rendered(is_last=False)
         except KeyboardInterrupt:
             write_site(report, profile, host)  # nothing waits any more
             raise
-        return rendered()
+        return rendered(is_last=True)
 
 
 def make_render(request: Request) -> int:
@@ -270,12 +271,16 @@ def _run_all(
     mode: str,
     studies: Sequence[str],
     unmeasured: Mapping[str, Execution],
+    *,
+    is_last: bool = True,
 ) -> int:
     """Execute the notebooks and write pages and site. Return the exit code of the report.
 
-    `unmeasured` holds why studies could not be measured; their notebooks do not run.
+    `unmeasured` holds why studies could not be measured; their notebooks do not run. Unless `is_last`, the report goes
+    on and renders the pages again.
     """
     report = reports_folder() / profile.name
+    before = read_runs(report)
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
     mistakes = 0
@@ -290,7 +295,9 @@ def _run_all(
             failed[study] = outcome.reason
             print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
         else:
-            print(f"      done in {duration(outcome.seconds)}", flush=True)
+            repaired = study in before and before[study].status == "failed"
+            mended = "; its page had failed before, and is repaired" if repaired else ""
+            print(f"      done in {duration(outcome.seconds)}{mended}", flush=True)
         if study == COMPARISON:  # its page is of all profiles
             continue
         run = StudyRun(
@@ -315,9 +322,24 @@ def _run_all(
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
         asked = len({*studies, *failed})
-        print(f"labkit: {len(failed)} of {asked} studies failed: {', '.join(failed)}.", file=sys.stderr)
+        print(
+            f"labkit: {len(failed)} of {asked} studies failed: {', '.join(failed)}. {_next(profile, failed, is_last)}",
+            file=sys.stderr,
+            flush=True,
+        )
         return 2 if mistakes == len(failed) else 1
     return 0
+
+
+def _next(profile: Profile, failed: Collection[str], is_last: bool) -> str:
+    """Return what to do about failed studies: all measurements are kept, and the other pages are complete."""
+    if not is_last:
+        return "Their pages say why. The report goes on, and renders them again after its last round."
+    names = ",".join(STUDIES[study].name for study in failed)
+    return (
+        "Their pages say why; measurements and all other pages are kept. When the cause is mended, "
+        f"`make render HW={profile.name} STUDY={names}` makes these pages again, and `make report` measures the rest."
+    )
 
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:

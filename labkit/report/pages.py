@@ -74,6 +74,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         strip=strip,
         links=[("index.html", "Results"), *LINKS],
         records=f"../{shown.file()}" if shown else "",
+        shown=f"the records of machine {shown.host_id}, {shown.file()}" if shown else "no records",
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
@@ -21,6 +22,7 @@ from labkit.places import ROOT
 from labkit.recipes import mode_name
 from labkit.records import Record, parse_line
 from labkit.records.traced import Traced
+from labkit.registry import STUDIES
 from labkit.report import make
 from labkit.report.execute import Execution
 from labkit.report.make import Request, make_render
@@ -272,7 +274,7 @@ def test_the_comparison_page_needs_only_records(site: Site) -> None:
     page = site.folder / "comparison" / "index.html"
     assert_has_figures(page)
     text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())
-    assert "This study failed" not in text and "Traceback" not in text
+    assert "failed:" not in text and "Traceback" not in text
     assert "make compare BASELINE=h200" in text
 
 
@@ -351,8 +353,29 @@ def test_a_failing_notebook_does_not_stop_the_other(
     runs = read_runs(rendering.report)
     assert (runs[broken].status, runs[broken].reason) == ("failed", "ValueError: it broke")
     assert (runs[whole].status, runs[whole].reason) == ("ok", None)
-    assert f"1 of 2 studies failed: {broken}." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"1 of 2 studies failed: {broken}." in said
+    assert f"`make render HW=h200 STUDY={STUDIES[broken].name}` makes these pages again" in said
     assert "ValueError: it broke" in rendering.index and f"{whole} was rendered." in rendering.index
+    assert rendering.ends(lambda _: Execution(None)) == 0
+    said = capsys.readouterr().out
+    assert said.count("its page had failed before, and is repaired") == 1
+
+
+def test_the_page_of_a_failed_study_names_the_cell_and_the_records(rendering: Rendering) -> None:
+    def failing(_: Path, output: Path, *__: Any, **___: Any) -> Execution:
+        from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+        error = new_output("error", ename="TypeError", evalue="no float", traceback=["TypeError"])
+        cells = [new_code_cell("1", execution_count=1), new_code_cell("2", execution_count=2, outputs=[error])]
+        nbformat.write(new_notebook(cells=cells), output)
+        return Execution("TypeError: no float")
+
+    rendering.patch.setattr(make, "execute", failing)
+    assert make_render(Request(hw="h200", study=POWER)) == 1
+    page = said_in(parsed(rendering.report / f"{POWER}.html"))
+    records = f"the records of machine {B}, h200/records/{B}/{POWER}.jsonl"
+    assert f"Cell [2] failed with {records}: TypeError: no float" in page
 
 
 def test_the_exit_code_is_2_only_if_every_notebook_has_a_user_mistake(rendering: Rendering) -> None:

@@ -163,7 +163,7 @@ def test_a_failing_cell_is_shown_open_and_announced_at_the_top(render):
     assert_nothing_was_injected(page)
     assert "An Exception" not in page
     notice = re.search(r'<p class="lk-notice lk-failed">(.*?)</p>', page, re.DOTALL)[1]
-    assert "This study failed. ValueError: &lt;script&gt;" in notice
+    assert "Cell [2] failed: ValueError: &lt;script&gt;" in notice
     assert "1 code cell did not run." in notice
     assert 'href="#error"' in notice
     assert "<summary>code, not run</summary>" in page
