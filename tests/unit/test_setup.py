@@ -207,6 +207,15 @@ def test_every_package_that_pyproject_names_is_pinned() -> None:
         assert name in pinned, name
 
 
+def test_documents_type_no_time_that_a_command_takes() -> None:
+    """Machines differ, and typed times grow old: `make plan` gives them, and documents say "about an hour"."""
+    times = re.compile(r"\b\d+(\.\d+)? ?(s|seconds?|min|minutes?|h|hours?)\b")
+    results = ("s of training", "windows of at least 5 seconds")  # what was measured, and the method
+    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"):
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+            assert any(text in line for text in results) or not times.search(line), f"{name}: {line}"
+
+
 def test_the_readme_names_only_targets_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
