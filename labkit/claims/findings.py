@@ -186,16 +186,16 @@ def _shown(finding: Finding, judged: Judged) -> tuple[list[Case], str]:
     They are the first open case with its interval, else the range of the cases that contradict, else that of all. The
     study is named where cases differ in it.
     """
-    undecided = [case for case in judged.cases if case.verdict == "inconclusive" and case.shown]
-    against = [case for case in judged.cases if case.verdict == "not replicated" and case.effect]
+    undecided = [case for case in judged.deciding if case.verdict == "inconclusive" and case.shown]
+    against = [case for case in judged.deciding if case.verdict == "not replicated" and case.effect]
     if finding.verdict == "inconclusive" and undecided:
         shown = undecided[:1]
         effects = shown[0].shown
     elif against:
-        shown, of = against, f" ({len(against)} of {len(judged.cases)} cases)" if len(judged.cases) > 1 else ""
+        shown, of = against, f" ({len(against)} of {len(judged.deciding)} cases)" if len(judged.deciding) > 1 else ""
         effects = f"{_span(shown)}{of}"
     else:
-        shown = [case for case in judged.cases if case.is_judged]
+        shown = judged.deciding
         effects = _span(shown)
     of_cases = _studies(shown)
     if effects and len(of_cases) == 1 < len(_studies(case for each in finding.tests for case in each.cases)):

@@ -40,7 +40,7 @@ def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None)
 
 def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     """Return the verdict on a claim from those of its cases, with the reason where the verdict does not suffice."""
-    cases = [case for judged in tests for case in judged.cases if case.is_judged]
+    cases = [case for judged in tests for case in judged.deciding]
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
     # Holm's first step: the clearest of the contradicting cases must be one among all cases too.

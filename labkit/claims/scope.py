@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from labkit.claims.papers import Paper
 from labkit.claims.schema import OTHERS, Test
-from labkit.claims.verdict import Case, Judged
+from labkit.claims.verdict import FEWEST_RUNS, Case, Judged
 from labkit.claims.words import listing
 from labkit.registry import find_metric
 from labkit.show.labels import label
@@ -154,4 +154,6 @@ def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     here = [ONE_HOST] if any(case.holds_for_one_host for case in cases) else []
     done = sum(any(case.is_judged for case in of_test) for of_test in shown)
     tested = [f"by {done} of its {len(tests)} tests"] if 0 < done < len(tests) else []
-    return ", ".join([*tested, *(text.format(listing(names)) for text, names in labelled if names), *here])
+    few = sum(case.is_judged and case not in judged.deciding for judged in tests for case in judged.cases)
+    left_out = [f"without {few} case{'s' if few > 1 else ''} of fewer than {FEWEST_RUNS} runs"] if few else []
+    return ", ".join([*tested, *(text.format(listing(names)) for text, names in labelled if names), *left_out, *here])

@@ -157,6 +157,12 @@ class Judged:
     cases: tuple[Case, ...]
     reason: str = ""
 
+    @property
+    def deciding(self) -> list[Case]:
+        """The judged cases of enough runs; all judged cases if each has too few."""
+        judged = [case for case in self.cases if case.is_judged]
+        return [case for case in judged if case.n >= FEWEST_RUNS] or judged
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -1375,6 +1375,16 @@ def test_fewer_than_three_runs_give_no_verdict(runs: int, name: str, verdict: st
     assert finding.why == "fewer than three runs"
 
 
+def test_a_case_of_fewer_than_three_runs_does_not_block_another_and_the_scope_says_so() -> None:
+    finding = found_by(TWO_MODELS, shown({R50: near(2), V16: near(2)[:2]}), models=["resnet50", "vgg16"])
+    assert finding.label == f"replicated, without 1 case of fewer than 3 runs, {ONE_HOST}"
+    of_two_tests = a_claim(
+        *(a_test(shape="level", at_least=1, select={"model": name}) for name in ("resnet50", "vgg16"))
+    )
+    finding = found_by(of_two_tests, shown({R50: near(2), V16: near(2)[:2]}))
+    assert finding.verdict == OPEN, "every test must be decided"
+
+
 @pytest.mark.parametrize("lacking", ["quantity", "value", "n"])
 def test_no_verdict_is_drawn_without_its_quantity_value_and_runs(lacking: str) -> None:
     given = {"quantity": "Throughput", "value": "2.00x", "n": "3 runs"}
