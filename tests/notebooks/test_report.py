@@ -270,7 +270,7 @@ def test_pages_are_short(site: Site) -> None:
 
 
 def test_the_comparison_page_needs_only_records(site: Site) -> None:
-    assert "Comparing cpu, h100, h100_x2, h200, h200_x2, h200_x4." in site.said["comparison"]
+    assert "Comparing cpu, h100, h100_x2, h100_x4, h200, h200_x2, h200_x4." in site.said["comparison"]
     page = site.folder / "comparison" / "index.html"
     assert_has_figures(page)
     text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())

@@ -59,6 +59,7 @@ INTERRUPTED = {
 CUT_OFF = {
     ("h200_x2", "03_multi_gpu", "dd025893b696"): 1,
     ("h200_x4", "03_multi_gpu", "3056c92725b2"): 117,
+    ("h100_x4", "03_multi_gpu", "e605d018d142"): 193,
     ("h100_x2", "03_multi_gpu", "59e6874fb276"): 217,
     ("h100_x2", "03_multi_gpu", "a3e0b87a887f"): 65,
     ("h200", "01_training", "cccc70150c62"): 18,

@@ -15,7 +15,7 @@ from labkit.results import difference, load
 from labkit.studies import batch_runs
 from tests.committed import committed_reports
 
-PROFILES = ("cpu", "h100", "h100_x2", "h200", "h200_x2", "h200_x4")
+PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
 
 
 @pytest.fixture(scope="module")
