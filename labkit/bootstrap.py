@@ -63,7 +63,8 @@ def _torch(pip: "list[str]") -> int:
     _say("[3/3] installing JupyterLab, TensorFlow and the rest (a few minutes)")
     if subprocess.call([*pip, "-e", f"{ROOT}[dev]"]):
         return _refuse(FAILED)
-    return 0
+    # The index of a CPU build of torch may have none of torchvision, and PyPI's does not fit it.
+    return subprocess.call([pip[0], "-m", "labkit.torchvision_import"], cwd=ROOT)
 
 
 def _tensorflow(pip: "list[str]") -> int:
