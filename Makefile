@@ -2,7 +2,7 @@
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
-VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS KEEP_TRACES TIME ON NODES BASELINE TORCH_INDEX TF_PYTHON JAX_PYTHON
+VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS KEEP_TRACES TIME ON NODES BASELINE LAB TORCH_INDEX TF_PYTHON JAX_PYTHON
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
@@ -43,6 +43,7 @@ help:  ## list the targets
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
 	@echo "             KEEP_TRACES=1 (keep a file of each traced trial, for Perfetto or labkit trace)"
 	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
+	@echo "             LAB=\"--no-browser --port 9000\" (options of JupyterLab)"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
 	@echo "             TF_PYTHON= JAX_PYTHON=/path/python3 (use it for Keras on TensorFlow, on JAX)"
 
@@ -82,8 +83,8 @@ plan: $(INSTALLED)  ## the trials that a report would run, and the time they sho
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
 	@$(LABKIT) pack
 
-lab: $(INSTALLED)  ## JupyterLab on this folder, with notebooks/00_start_here.ipynb open
-	@"$$LABKIT_PYTHON" -m jupyterlab --notebook-dir=. notebooks/00_start_here.ipynb
+lab: $(INSTALLED)  ## JupyterLab on this folder, with notebooks/00_start_here.ipynb open [LAB="its options"]
+	@$(LABKIT) lab
 
 profile: $(INSTALLED)  ## write a params/<name>.yaml for the hardware found here
 	@$(LABKIT) profile

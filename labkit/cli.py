@@ -1,4 +1,4 @@
-"""The command line: `labkit report|render|compare|plan|pack|doctor|profile|trace|data`. The Makefile only calls this.
+"""The command line: `labkit report|render|compare|plan|pack|lab|doctor|profile|trace|data`. The Makefile calls this.
 
 Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -19,6 +19,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from labkit.errors import LabkitError, UserError, unknown
+from labkit.home import replace_unwritable_folders
 from labkit.registry import check_scale
 from labkit.trial_label import trial_label
 
@@ -186,6 +187,16 @@ def pack(hw: Hw = "") -> None:
 
 
 @app.command()
+def lab(
+    options: Annotated[str, typer.Option("--options", envvar="LAB", help='Options of JupyterLab: "--port 9000".')] = "",
+) -> None:
+    """Run JupyterLab on the project's folder."""
+    from labkit.lab import start_lab
+
+    start_lab(options)
+
+
+@app.command()
 def profile() -> None:
     """Write a params/<name>.yaml for this machine's hardware."""
     from labkit.hardware.host import this_host
@@ -244,6 +255,8 @@ def main() -> None:
     """Run the command line and turn errors into exit codes."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if moved := replace_unwritable_folders():
+            print(f"labkit: {moved}", file=sys.stderr)
         code = app(standalone_mode=False)
     except LabkitError as error:
         print(f"labkit: {error}", file=sys.stderr)

@@ -66,7 +66,9 @@ def execute(
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
     # A Unix socket's path may have about 100 characters, and each run needs a folder of its own.
     with temporary_folder("/tmp") as sockets:  # noqa: S108 - private, and the short name is needed
-        _offer_kernel(sockets, log)
+        of_log = {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
+        offer_kernel(sockets, KERNEL, ["-c", LAUNCH], title=KERNEL, environment={REPORT_VARIABLE: "1", **of_log})
+        os.environ["JUPYTER_PATH"] = str(sockets)
         try:
             papermill.execute_notebook(
                 str(notebook),
@@ -134,17 +136,20 @@ kernelapp.launch_new_instance()
 """
 
 
-def _offer_kernel(folder: Path, log: Path | None) -> None:
-    """Register a kernel that runs this interpreter. A kernel called `python3` may belong to another environment."""
-    specification = folder / "kernels" / KERNEL
+def offer_kernel(
+    folder: Path, name: str, launch: list[str], *, title: str, environment: dict[str, str] | None = None
+) -> None:
+    """Write a kernel that runs this interpreter with the arguments `launch`, for a `folder` of JUPYTER_PATH.
+
+    Kernels there come before all others of the same name, which may belong to another environment.
+    """
+    specification = folder / "kernels" / name
     specification.mkdir(parents=True)
-    argv = [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"]
+    argv = [sys.executable, *launch, "-f", "{connection_file}"]
     # The notebook runs in its own folder, where Python would not find a labkit that is not installed.
-    environment = {"PYTHONPATH": path_of_workers(), REPORT_VARIABLE: "1"}
-    environment |= {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
-    text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": environment})
+    variables = {"PYTHONPATH": path_of_workers(), **(environment or {})}
+    text = json.dumps({"argv": argv, "display_name": title, "language": "python", "env": variables})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
-    os.environ["JUPYTER_PATH"] = str(folder)
 
 
 def _never_ran(notebook: Path) -> int:

@@ -65,17 +65,16 @@ def test_the_lock_is_private_and_no_link_of_another_user_is_followed(
 
 @pytest.mark.slow
 def test_jupyterlab_keeps_its_token_and_listens_on_the_loopback_alone(tmp_path: Path) -> None:
-    """`make lab` is started as it is, but for a browser that does nothing."""
-    runtime, config = tmp_path / "runtime", tmp_path / "config"
-    config.mkdir()
-    if os.geteuid() == 0:
-        (config / "jupyter_server_config.json").write_text('{"ServerApp": {"allow_root": true}}')
-    own = {"JUPYTER_RUNTIME_DIR": str(runtime), "JUPYTER_CONFIG_DIR": str(config), "BROWSER": "true"}
-    environment = {**os.environ, **own, "JUPYTER_NO_CONFIG": ""}
+    """`make lab` is started as this user, who may be root, with a home folder that cannot be written."""
+    home = tmp_path / "home"
+    home.touch()
+    own = {"HOME": str(home), "TMPDIR": str(tmp_path), "BROWSER": "true", "JUPYTER_NO_CONFIG": ""}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "JUPYTER_"))}
+    runtime = tmp_path / f"labkit-home-{os.getuid()}/.local/share/jupyter/runtime"
     command = ["make", "lab", f"PYTHON={sys.executable}"]
     log = (tmp_path / "log").open("w+")
     server = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        command, cwd=ROOT, env={**environment, **own}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     )
     try:
         assert eventually(lambda: bool(running(runtime)) or server.poll() is not None)

@@ -192,7 +192,7 @@ def make(folder: Path, target: str, **variables: str) -> Iterator[subprocess.Com
 
 
 def test_no_value_of_a_make_variable_is_executed() -> None:
-    values = dict.fromkeys((*MAKE_VARIABLES, "TIME", "TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON"), EXECUTED)
+    values = dict.fromkeys((*MAKE_VARIABLES, "TIME", "LAB", "TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON"), EXECUTED)
     for done in make(ROOT, "plan", **values, PYTHON=sys.executable):
         assert "unknown scale" in done.stderr
     for done in make(ROOT, "data-check", DATA=EXECUTED, PYTHON=sys.executable):
