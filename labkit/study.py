@@ -41,7 +41,17 @@ from labkit.run.plan import passes_by_key
 from labkit.run.progress import LINE_EVERY_S, duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
-from labkit.trial import ASKED_AFTER, DEVICES, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
+from labkit.trial import (
+    ASKED_AFTER,
+    DEVICES,
+    NO_DATA,
+    OF_NETWORKS,
+    Trial,
+    as_on_disk,
+    grid,
+    thread_counts,
+    without_data,
+)
 from labkit.trial_label import trial_label
 
 Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
@@ -55,7 +65,9 @@ MOST_UNEVEN = 5  # uneven runs that a warning names
 
 # Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
 # column is shown nevertheless if trials of the same row differ in it.
-_IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
+_IN_PLAN_LEFT_OUT = (
+    *("batch", "data_checksum", "workload_source", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER),
+)
 
 
 class Cpu(NamedTuple):
@@ -235,6 +247,7 @@ class OpenStudy:
         _check_list(trials)
         if not len(trials):
             raise UserError("the list of trials is empty, so there is no plan: give at least one trial.")
+        trials = [as_on_disk(trial) for trial in trials]
         if not self.measures_here:
             recorded = len(trials) - len(self._selected().without_records(trials))
             caption = f"With records: {recorded} of {len(trials)}. Nothing is measured."
@@ -264,8 +277,12 @@ class OpenStudy:
         In JupyterLab the results are of the given trials, and the pages of a report stay as they are. There, warn if
         some trials have no record, raise UserError if none has one, and warn of uneven blocks after measuring. Raise
         UserError also if `trials` is no list of trials.
+
+        A workload that is a module of the user is measured anew once its text, or that of a module which it imports,
+        has changed. The results then leave out the records of the earlier text.
         """
         _check_list(trials)
+        trials = [as_on_disk(trial) for trial in trials]
         if self.mode == "plan":
             raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
         if self.measures_here and not is_report():  # a report has measured in rounds before it runs its notebooks
@@ -273,7 +290,7 @@ class OpenStudy:
             measure(trials, study=self.study.id, scale=self.scale, extra=True, **about)
         records = self._measured_here(trials) if self.measures_here else None
         if records is None:
-            records = self._selected()
+            records = _without_other_code(self._selected(), trials)
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
         if not is_report():
             self._check_recorded(records, trials)
@@ -335,6 +352,20 @@ def _printed() -> Progress:
 
 def _number_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _without_other_code(records: StudyRecords, trials: Sequence[Trial]) -> StudyRecords:
+    """Return the records but those that differ from one of `trials` only in the code of the user's workload."""
+
+    def without_code(trial: Trial) -> Trial:
+        return replace(without_data(trial), workload_source="")
+
+    now = {without_code(trial): trial.workload_source for trial in trials if trial.workload_source}
+    if not now:
+        return records
+    recorded = [(record, record.as_trial) for record in records.records]
+    kept = [record for record, of in recorded if now.get(without_code(of), of.workload_source) == of.workload_source]
+    return replace(records, records=kept)
 
 
 def _warn_of_uneven(records: StudyRecords) -> None:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from labkit.errors import UserError, one_of, unknown
+from labkit.own_module import source_hash_of
 
 # PyTorch itself, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
@@ -171,6 +172,7 @@ class Trial:
     cache: str = "warm"
     readers: Annotated[int, "readers that each read the whole data set and deliver a batch per step"] = 1
     reader_order: str = "own"
+    workload_source: Annotated[str, "hash of a user's workload and the user's modules that it imports"] = ""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
@@ -319,6 +321,11 @@ def without_data(trial: Trial) -> Trial:
     blank = Trial()
     bare = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
     return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
+
+
+def as_on_disk(trial: Trial) -> Trial:
+    """Return the trial with the hash of its workload as it is on the disk now, if that is a module of the user."""
+    return replace(trial, workload_source=source_hash_of(trial.workload)) if "." in trial.workload else trial
 
 
 def _check_fields(names: Iterable[str], hint: str = "") -> None:

@@ -23,6 +23,7 @@ from labkit.hardware.frameworks import path_of_workers
 from labkit.places import temporary_folder
 from labkit.registry import STUDIES
 from labkit.results import REPORT_VARIABLE
+from labkit.trial import as_on_disk
 
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
@@ -183,7 +184,7 @@ def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
             names.update(parameters)
     if "trials" not in names:
         raise LabkitError(f"{notebook.name}: the cell tagged 'trials' must assign `trials`.")
-    return names["trials"]
+    return [as_on_disk(trial) for trial in names["trials"]]
 
 
 def check_study(notebook: Path) -> None:

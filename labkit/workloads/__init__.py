@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
 from labkit.data.stored import StoredSet
-from labkit.errors import Unsupported, one_of
+from labkit.errors import LabkitError, Unsupported, one_of
 from labkit.measure import Held
 from labkit.records.scored import Scored
-from labkit.trial import Trial
+from labkit.trial import Trial, as_on_disk
 
+OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
 FROM_FILES = ("load", "train")  # the workloads whose images a reader may deliver
 
 
@@ -161,10 +162,15 @@ class ReadsFiles(HoldsReaders, Protocol):
 
 
 def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
-    """Build a trial's workload: a module of this package, or any importable module if the name has a dot."""
+    """Build a trial's workload: a module of this package, or any importable module if the name has a dot.
+
+    Raise LabkitError for a user's module whose text has changed since the measurement began.
+    """
     build: Callable[[Trial, DataSet | StoredSet | None], Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
+        if trial.workload_source and trial != as_on_disk(trial):
+            raise LabkitError(f"{trial.workload}, or a module that it imports, has changed meanwhile: measure again")
     elif trial.form != "embedded" and (trial.framework != "torch" or trial.workload not in FROM_FILES):
         raise Unsupported(
             f"readers of files feed the workloads {' and '.join(FROM_FILES)} in PyTorch, not {trial.workload} in "
@@ -176,6 +182,6 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
         build = importlib.import_module(f"{__name__}._train_in_keras").build
     else:
         names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-        one_of("workload", trial.workload, names)
+        one_of("workload", trial.workload, names, hint=OF_USER)
         build = importlib.import_module(f"{__name__}.{trial.workload}").build
     return build(trial, data)
