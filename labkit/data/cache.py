@@ -25,6 +25,7 @@ from pydantic import BaseModel, PositiveInt
 from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Levels, Source, Split, SplitName, row_shape
 from labkit.data.npy import ArrayWriter, ChannelMoments
 from labkit.errors import DataError, UserError
+from labkit.places import users_path
 
 _WRITE_IMAGES = 8192  # images written at once, 25 MB
 
@@ -52,10 +53,10 @@ class Damaged(DataError):  # noqa: N818 - an adjective like errors.Unsupported
 def cache_dir() -> Path:
     """Return the current cache folder: $LABKIT_CACHE, else $XDG_CACHE_HOME/labkit, else ~/.cache/labkit."""
     if own := os.environ.get("LABKIT_CACHE"):
-        return Path(own).expanduser().absolute()
+        return users_path(own).absolute()
     if (shared := os.environ.get("XDG_CACHE_HOME")) and Path(shared).is_absolute():
         return Path(shared) / "labkit"
-    return Path("~/.cache/labkit").expanduser().absolute()
+    return users_path("~/.cache/labkit").absolute()
 
 
 def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:

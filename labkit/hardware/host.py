@@ -27,7 +27,7 @@ from labkit import __version__
 from labkit.errors import LabkitError, UserError
 from labkit.hardware.cpu_limits import usable_cores
 from labkit.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
-from labkit.places import ROOT, replacing
+from labkit.places import ROOT, replacing, users_path
 
 _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
 _AS_WRITTEN = ConfigDict(strict=True, allow_inf_nan=False)  # of a file that may come from somebody else
@@ -193,7 +193,7 @@ def uuid_hash(text: str) -> str:
 def _host_id(gpus: tuple[Gpu, ...]) -> str:
     if gpus:
         return uuid_hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "labkit"
+    state = Path(os.environ.get("XDG_STATE_HOME") or users_path("~/.local/state")) / "labkit"
     path = state / "host-id"
     try:
         state.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from labkit import home, lab
+from labkit.data.cache import cache_dir
 from labkit.errors import UserError
+from labkit.hardware.host import _host_id
 from labkit.places import ROOT
 
 Started = Callable[[str, int], list[str]]
@@ -44,7 +46,9 @@ def test_options_reach_jupyterlab_as_words_and_root_is_allowed_only_for_root(sta
     assert started("", 0) == [first, "--allow-root", last]
     words = ["--port", "9000", "--name=a b", "$(touch marker)"]
     assert started("--port 9000 '--name=a b' '$(touch marker)'", 1000) == [first, *words, last]
-    with pytest.raises(UserError, match="LAB=--name='a can't be read: No closing quotation"):
+    with pytest.raises(
+        UserError, match=r"LAB=\"--name='a\" can't be read: No closing quotation\. Valid are options of JupyterLab"
+    ):
         started("--name='a", 1000)
 
 
@@ -122,6 +126,15 @@ def test_a_user_whom_the_system_does_not_know_gets_a_home(tmp_path: Path, monkey
     assert said is not None and said.startswith("the home folder of this user (and ")
     assert Path.home() == tmp_path / f"labkit-home-{os.getuid()}"
     assert home.replace_unwritable_folders() is None, "the processes that inherit the variables find nothing to do"
+
+
+@pytest.mark.usefixtures("_of_a_container")
+def test_beside_the_command_line_an_unknown_user_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    os.environ.pop("LABKIT_CACHE")
+    for needs_home in (cache_dir, lambda: _host_id(())):
+        with pytest.raises(UserError, match="of a user who is not known here"):
+            needs_home()
 
 
 @pytest.mark.usefixtures("_of_a_container")
