@@ -13,6 +13,7 @@ from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.places import replacing
+from labkit.report.stacked import with_stacked_tables
 from labkit.show import theme_css
 from labkit.show.table import EMPTY
 
@@ -117,7 +118,7 @@ def write_page(page: Path, text: str) -> None:
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
         )
     with replacing(page) as new:
-        new.write_text(_UNSHOWN.sub("\ufffd", text), encoding="utf-8", errors="replace")
+        new.write_text(with_stacked_tables(_UNSHOWN.sub("\ufffd", text)), encoding="utf-8", errors="replace")
 
 
 def _take_title(notebook: Any) -> str:

@@ -56,6 +56,53 @@ const out = drawn().filter(e => e.getBoundingClientRect().right > width + 1 && !
 return [`the page is ${wide} px wide in a window of ${width} px; sticking out: ${out.join('; ') || 'nothing drawn'}`];
 """
 
+# The boxes of words decide, not those of elements: a box that scrolls is inside the window, its words may be cut.
+_CUT_OR_OVERLAPPING = """
+const screen = {left: 0, right: document.scrollingElement.clientWidth, top: -Infinity, bottom: Infinity};
+const known = new Map([[document.documentElement, screen]]);
+const visible = element => {  // the part of the page in which an element's content is seen without scrolling a box
+  if (known.has(element)) return known.get(element);
+  let part = visible(element.parentElement);
+  if (clips(element) && getComputedStyle(element).display !== 'inline') {
+    const box = element.getBoundingClientRect();
+    const left = box.left + element.clientLeft, top = box.top + element.clientTop;
+    part = {left: Math.max(part.left, left), right: Math.min(part.right, left + element.clientWidth),
+      top: Math.max(part.top, top), bottom: Math.min(part.bottom, top + element.clientHeight)};
+  }
+  known.set(element, part);
+  return part;
+};
+const heard = element => element.closest('a[href="#content"]:not(:focus)') || element.clientWidth === 1;
+const inline = element => getComputedStyle(element).display.startsWith('inline');
+const block = element => inline(element) ? block(element.parentElement) : element;
+const said = text => '“' + text.data.trim().replace(/\\s+/g, ' ').slice(0, 60) + '”';
+const words = text => [...text.data.matchAll(/\\S+/g)].flatMap(word => {  // spaces may hang over the end of a line
+  range.setStart(text, word.index);
+  range.setEnd(text, word.index + word[0].length);
+  return [...range.getClientRects()].filter(box => box.width > 0);
+});
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const lines = [], problems = [], range = document.createRange();
+while (texts.nextNode()) {
+  const text = texts.currentNode, element = text.parentElement;
+  if (!text.data.trim() || element.closest('style, script') || !shown(element) || heard(element)) continue;
+  const part = visible(element), boxes = words(text);
+  const cut = Math.max(...boxes.map(box => Math.max(box.right - part.right, part.left - box.left)));
+  if (cut > 0.5) problems.push(`${Math.ceil(cut)} px are cut of ${said(text)} in ${brief(element)}`);
+  if (element.closest('svg')) continue;
+  for (const box of boxes)
+    if (box.top < part.bottom && box.bottom > part.top) lines.push({box, text, block: block(element)});
+}
+lines.sort((one, other) => one.box.top - other.box.top);
+for (const [place, {box, text, block}] of lines.entries())
+  for (let next = place + 1; next < lines.length && lines[next].box.top < box.bottom - 1; next++) {
+    const other = lines[next];
+    if (other.block !== block && Math.min(box.right, other.box.right) - Math.max(box.left, other.box.left) > 1)
+      problems.push(`${said(text)} overlaps ${said(other.text)}`);
+  }
+return problems;
+"""
+
 _EMPTY_PICTURES = """
 return [...document.images].filter(image => image.complete && !image.naturalWidth)
   .map(image => 'a picture can\\'t be shown: ' + brief(image));
@@ -213,7 +260,7 @@ def problems_on_screen(context: BrowserContext, path: Path, *, rules: Rules = "a
     with opened(context, path) as (page, heard):
         found = sticking_out(page) + run(page, _EMPTY_PICTURES) + skip_link_fails(page)
         unfold(page)
-        found += [problem for problem in sticking_out(page) if problem not in found]
+        found += [problem for problem in sticking_out(page) if problem not in found] + cut_or_overlapping(page)
         run(page, _SHORTEN)
         found += inaccessible(page, rules)
         return heard + found
@@ -231,6 +278,11 @@ def unfold(page: Page) -> None:
 def sticking_out(page: Page) -> list[str]:
     """Return a problem if the page as a whole scrolls sideways."""
     return run(page, _STICKING_OUT)
+
+
+def cut_or_overlapping(page: Page) -> list[str]:
+    """Return the texts that a window or a scrolling box cuts at a side, and the texts of two blocks that overlap."""
+    return run(page, _CUT_OR_OVERLAPPING)
 
 
 def inaccessible(page: Page, rules: Rules = "all") -> list[str]:

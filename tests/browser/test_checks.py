@@ -32,6 +32,7 @@ GOOD = f"""
 """
 STYLE = """
 :focus-visible { outline: 3px solid blue } .skip { position: absolute; left: -100vw } .skip:focus { left: 0 }
+.wide th { text-align: left }
 @media print { [role=region] { overflow-x: visible !important } .wide { width: auto !important } }
 """
 Check = Callable[..., list[str]]
@@ -96,6 +97,12 @@ UNUSABLE = [
     ('<div style="overflow: auto"><b style="position: absolute; left: 800px">out</b></div>', "“out”"),
     ('<details><summary>s</summary><div style="width: 1900px">wider</div></details>', "the page is 19"),
     ('<img src="data:image/png;base64,AAAA" alt="broken">', "a picture can't be shown"),
+    (
+        '<div style="width: 9em; overflow: auto"><table style="width: 10em; text-align: right"><td>0.482</table></div>',
+        "px are cut of “0.482” in <td>",
+    ),
+    ('<div style="width: 2em; overflow: hidden; white-space: nowrap">seven words</div>', "px are cut of “seven words”"),
+    ('<p style="margin: 0 0 -1em">one line</p><p style="margin: 0">another</p>', "“one line” overlaps “another”"),
 ]
 
 
