@@ -261,8 +261,6 @@ def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str])
 
 def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
     """Return an interval as columns of a row; NaN without an interval."""
-    nan = float("nan")
     if found is None:
-        return {"value": nan, "low": nan, "high": nan, "passes": 0, "hosts": group["host"].nunique()}
-    low, high = (nan if end is None else end for end in (found.low, found.high))
-    return {"value": found.point, "low": low, "high": high, "passes": found.n, "hosts": found.hosts}
+        return dict(zip(ESTIMATED, (*[math.nan] * 3, 0, group["host"].nunique()), strict=True))
+    return dict(zip(ESTIMATED, (*found.numbers, found.n, found.hosts), strict=True))

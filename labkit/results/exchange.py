@@ -50,7 +50,7 @@ def _of_trial(passes: list[dict[str, Any]], values: np.ndarray) -> list[dict[str
     for metric, column in zip(METRICS.values(), values.T, strict=True):
         interval = interval_of(column[~np.isnan(column)].tolist(), metric.name)
         if interval is not None:
-            ends = {"value": interval.point, "low": interval.low, "high": interval.high, "passes": interval.n}
+            ends = dict(zip(("value", "low", "high"), interval.numbers, strict=True)) | {"passes": interval.n}
             few = metric.name in OF_POWER and readings < FEW_READINGS
             why = f"from fewer than {FEW_READINGS} readings of power" if few else None
             about = {"reason": why, "metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}

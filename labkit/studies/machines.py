@@ -12,6 +12,7 @@ from labkit.results.columns import WHAT_RAN
 from labkit.results.estimates import EQUAL
 from labkit.results.intervals import HOSTS
 from labkit.show import heading
+from labkit.show.frames import INTERVAL
 from labkit.statistics import log_interval, unpaired_ratio
 from labkit.trial import ASKED_AFTER
 
@@ -22,6 +23,7 @@ ENERGY = "energy_per_image_j"
 HEADLINES = ("images_per_s", "busy_step_s", ENERGY)
 # The loader does not count: every loader makes the same images.
 _ALIKE = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "loader", "data_checksum")]
+_APART = ["apart", "apart_low", "apart_high"]
 _MACHINE = ["device file", "machine", "device", "CPU", "cores", "driver", "PyTorch", "studies", "measured"]
 
 
@@ -68,9 +70,8 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
         newest = equal.loc[equal["started_at"].idxmax(), "host"]
         runs = sorted(equal.groupby("host")[metric].agg(list), key=_mean)
         shown.append(equal if len(runs) >= HOSTS else equal[equal["host"] == newest])
-        apart = unpaired_ratio(runs[-1], runs[0])
-        ends.append((*key, len(runs), apart.point, apart.low, apart.high))
-    table = pd.DataFrame(ends, columns=[*by, "machines", "apart", "apart_low", "apart_high"])
+        ends.append((*key, len(runs), *unpaired_ratio(runs[-1], runs[0]).numbers))
+    table = pd.DataFrame(ends, columns=[*by, "machines", *_APART]).astype(dict.fromkeys(_APART, float))
     return estimate(pd.concat(shown), metric, by).merge(table, on=by)
 
 
@@ -86,7 +87,7 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
 def between(headline: pd.DataFrame) -> pd.DataFrame:
     """Return the highest machine over the lowest, with its interval, where a table of `headlines` has several."""
     several = headline[headline["machines"] > 1]
-    return several.assign(value=several["apart"], low=several["apart_low"], high=several["apart_high"])
+    return several.assign(**{name: several[end] for name, end in zip(INTERVAL, _APART, strict=True)})
 
 
 def _equal(rows: pd.DataFrame) -> pd.DataFrame:

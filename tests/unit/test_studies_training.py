@@ -10,6 +10,7 @@ import pytest
 import labkit
 from labkit.hardware.profile import load_profile
 from labkit.studies import machines, rooflines, training
+from labkit.studies.values import told
 from tests.committed import committed_reports
 
 BY = ["model", "batch"]
@@ -94,6 +95,14 @@ def test_headline_numbers_are_over_three_equal_machines_or_of_the_newest() -> No
     assert (newest["hosts"], newest["machines"], newest["apart"]) == (1, 2, pytest.approx(2))
     other = machines.headlines(as_headlines(on_hosts(2, machine="other")), by)["images_per_s"]
     assert set(other["machines"]) == {1}, "unequal machines are not compared"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_machines_with_one_run_each_have_a_range_without_an_interval(number: int) -> None:
+    one_run = as_headlines(on_hosts(number)).query("pass_number == 1")
+    between = machines.between(machines.headlines(one_run, ["mode"])["images_per_s"])
+    assert between["low"].isna().all() and between["low"].dtype == between["high"].dtype == float
+    assert told(between, "times", mode="baseline") == f"about {number}.0 times"
 
 
 def test_energy_has_runs_of_its_own_and_gives_no_throughput() -> None:
