@@ -91,14 +91,14 @@ def _study(shown: StudyRecords) -> dict[str, Any]:
     records, versions = shown.records, [record.versions for record in shown.records]
     of_torch = [record.versions for record in records if not is_keras(record.framework)]
     started = sorted(record.started_at for record in records)
-    (first_day, first), (last_day, last) = (moment[:16].split("T") for moment in (started[0], started[-1]))
+    first, last = (moment[:16].replace("T", " ") for moment in (started[0], started[-1]))
     return {
         "study": shown.study.id,
         "host": shown.host_id,
         "scale": shown.scale,
         "runs": len(shown.passes()),
         "records": len(records),
-        "measured": f"{first_day} {first} to {last if first_day == last_day else f'{last_day} {last}'} UTC",
+        "measured": f"{' to '.join(dict.fromkeys([first, last]))} UTC",
         "commit": _each(version.get("commit", "unknown") for version in versions),
         "code": _each(version.get("source", "unknown") for version in versions),
         "protocol": _each(str(record.protocol) for record in records),

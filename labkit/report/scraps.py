@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.results.columns import NOT_MEASURED
+
 PREFIX = "labkit."
 NO_VALUE = "**Not measured:** no record has the values of this answer."
 
@@ -30,13 +32,15 @@ class Answer:
 def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VALUE) -> Answer:
     """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`.
 
-    A bullet without a measured value is left out. If no bullet has one, the `reason` why is the answer.
+    A bullet without a measured value is left out. If no bullet has one, the `reason` why is the answer. A `short` or
+    `number` without a value gives way to the first bullet or "not measured".
     """
     import scrapbook
 
-    shown = tuple(bullet for bullet in bullets if not _is_missing(bullet))
-    if not shown:
-        shown, short = (reason,), reason.replace("**", "")
+    shown = tuple(bullet for bullet in bullets if not _is_missing(bullet)) or (reason,)
+    if _is_missing(short) or shown == (reason,):
+        short = shown[0].replace("**", "")
+    number = NOT_MEASURED if _is_missing(number) else number
     for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
         if value:
             scrapbook.glue(PREFIX + name, value)
@@ -44,9 +48,14 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
 
 
 def _is_missing(bullet: str) -> bool:
-    """Return whether a bullet says "not measured" and has no number after its bold label, parentheses aside."""
-    values = re.sub(r"\*\*.*?\*\*|\([^)]*\)", "", bullet)
-    return "not measured" in values and not re.search(r"\b\d", values)
+    """Return whether a text says "not measured" and has no value after its bold label, parentheses aside.
+
+    A number in a part of a sentence that is not measured is a setting, and one in ResNet-50 a name. "No difference
+    found" is a value.
+    """
+    parts = re.split(r"[:;] |[.,](?= |$)", re.sub(r"\*\*.*?\*\*|\([^)]*\)", "", bullet))
+    values = [part for part in parts if NOT_MEASURED not in part]
+    return NOT_MEASURED in bullet and not any(re.search(r"(?<![\w-])\d|found", value) for value in values)
 
 
 def _bold(text: str) -> str:

@@ -21,7 +21,10 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.results import is_report
+from labkit.results.columns import NOT_MEASURED
 from labkit.show.frames import configuration, numbers
+from labkit.show.labels import heading
+from labkit.show.quantities import lacks_subject
 from labkit.show.table import EMPTY, table_html
 
 # Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Every text colour except `faint`
@@ -142,6 +145,14 @@ class Figure:
     caption: str = ""
     metric: str = ""
 
+    def __post_init__(self) -> None:
+        if self._is_empty and lacks_subject(self.title):
+            self.title = f"{heading(self.metric)}: {NOT_MEASURED}"
+
+    @property
+    def _is_empty(self) -> bool:
+        return "value" in self.data and bool(self.data["value"].isna().all())
+
     @property
     def axes(self) -> list[Any]:
         """The matplotlib axes, for changes in a notebook cell."""
@@ -192,9 +203,9 @@ class Figure:
 
     def _html(self) -> str:
         title = f'<p class="lk-title"><strong>{html.escape(self.title)}</strong></p>' if self.title else ""
-        is_empty = "value" in self.data and self.data["value"].isna().all()
-        classes = f"lk-figure {EMPTY}" if is_empty else "lk-figure"
-        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption and not is_empty else ""
+        classes = f"lk-figure {EMPTY}" if self._is_empty else "lk-figure"
+        has_caption = self.caption and not self._is_empty
+        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if has_caption else ""
         return (
             f'<figure class="{classes}" id="figure-{html.escape(self.name)}" style="margin:0">{title}'
             f"{self.svg()}{caption}{self._missing()}{self._numbers()}</figure>"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 
 from labkit.registry import METRICS, Metric
+from labkit.results.columns import NOT_MEASURED
 
 MISSING = "–"
 DIGITS = 3
@@ -91,6 +93,18 @@ def factor(value: float, digits: int = DIGITS) -> str:
         return f"1/{number(1 / value, digits)}"
     text = number(value, digits)
     return text if text == MISSING else f"{text}x"
+
+
+def lacks_subject(title: str) -> bool:
+    """Return whether a title lacks more than its value: what is largest among nothing has no name either.
+
+    >>> lacks_subject("INT8 over BF16 at batch 64: not measured"), lacks_subject("Largest at batch –: not measured")
+    (False, True)
+    >>> lacks_subject("Slowest: not measured (not measured)")
+    True
+    """
+    subject = title.removesuffix(NOT_MEASURED)
+    return NOT_MEASURED in subject or bool(re.search(rf"(^|\s){MISSING}(\W|$)", subject))
 
 
 def points(value: float, *beside: float) -> str:

@@ -26,6 +26,7 @@ from labkit.show.quantities import (
     digits_of,
     factor,
     half_width,
+    lacks_subject,
     metric_of,
     number,
     points,
@@ -134,6 +135,7 @@ def table(
         if columns and all(absent):
             frame.loc[place, columns[0].heading] = absent[0]
     numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
+    caption = "" if lacks_subject(caption) else caption
     return Table(frame, numbers, caption, len(varying), _best_row(data, keys, names, across, best), reasons)
 
 

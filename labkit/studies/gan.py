@@ -47,4 +47,4 @@ def pictures(grids: pd.DataFrame, caption: str) -> Table:
     image, texts = Markup('<img src="data:image/png;base64,{}" alt="{}">'), first["value"].to_dict()
     cells = {title: [image.format(texts[name], title)] for name, title in GRIDS.items() if name in texts}
     frame = pd.DataFrame(cells, dtype=object)
-    return Table(frame, frame, caption, heads=0)
+    return Table(frame, frame, caption if cells else "", heads=0)

@@ -10,6 +10,7 @@ import pandas as pd
 from labkit.results import Results
 from labkit.results.columns import WHAT_RAN
 from labkit.show.labels import heading, label
+from labkit.studies.values import span_of
 from labkit.trial import without_data
 
 
@@ -62,10 +63,10 @@ def power_capped(results: Results, rows: pd.DataFrame) -> float:
 def summary(results: Results) -> pd.DataFrame:
     """Return the checks of a study in one table: `check`, `result`. A check that the records lack is left out."""
     frame, blocks, flags, checks = results.frame(), results.blocks(), results.flags(), results.checks()
-    rows = {
-        "Runs with a result": f"{(frame['status'] == 'ok').sum()} of {len(frame)}",
-        "Runs per configuration": _ends(frame.groupby("key_hash").size()),
-    }
+    rows = {}
+    if len(frame):
+        rows["Runs with a result"] = f"{(frame['status'] == 'ok').sum()} of {len(frame)}"
+        rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
     planned = {without_data(trial) for records in results.selected for trial in records.asked}
     if planned:
         recorded = {without_data(trial) for records in results.selected for trial in records.by_trial}
@@ -77,10 +78,6 @@ def summary(results: Results) -> pd.DataFrame:
         seconds = blocks["step_s"] * blocks["steps"]
         timed_s = seconds.groupby(blocks["record"]).sum()
         flagged = len(flags.drop_duplicates(["record", "block"]))
-        rows["Timed part of a run"] = f"{timed_s.min():.1f} s to {timed_s.max():.1f} s"
+        rows["Timed part of a run"] = span_of(timed_s, "s", 2)
         rows["Timed blocks throttled or below clock"] = f"{flagged:,} of {len(blocks):,}"
     return pd.DataFrame(rows.items(), columns=["check", "result"])
-
-
-def _ends(counts: pd.Series) -> str:
-    return " to ".join(dict.fromkeys(str(count) for count in (counts.min(), counts.max()))) if len(counts) else "0"

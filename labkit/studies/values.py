@@ -11,7 +11,7 @@ from labkit.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, numb
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
-    """Return the value of the row of an estimate with these column values; NaN without such a row.
+    """Return the value of the row of an estimate with these column values; NaN without such a row, or a value in it.
 
     >>> rates = pd.DataFrame({"mode": ["baseline"], "batch": [64], "value": [10.0]})
     >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
@@ -20,7 +20,8 @@ def value_of(estimates: pd.DataFrame, **where: Any) -> float:
     rows = estimates
     for name, wanted in where.items():
         rows = rows[rows[name] == wanted]
-    return float(rows["value"].iloc[0]) if len(rows) else float("nan")
+    first = rows["value"].head(1).astype(float)  # None becomes NaN
+    return float(first.iloc[0]) if len(first) else float("nan")
 
 
 def text_of(value: float, unit: str = "", digits: int = 3) -> str:
@@ -32,6 +33,15 @@ def text_of(value: float, unit: str = "", digits: int = 3) -> str:
     if unit == "times" and 0 < value < INVERTED_BELOW:
         return f"1/{number(1 / value, digits)}"
     return NOT_MEASURED if pd.isna(value) else f"{number(value, digits)} {unit}".strip()
+
+
+def if_measured(sentence: str) -> str:
+    """Return a sentence, or nothing if it says "not measured": a comparison needs both of its sides.
+
+    >>> if_measured(", 4.0 times the baseline"), if_measured(", not measured the baseline")
+    (', 4.0 times the baseline', '')
+    """
+    return "" if NOT_MEASURED in sentence else sentence
 
 
 def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
@@ -76,7 +86,17 @@ def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
         return NOT_MEASURED
     if pd.isna(low) or pd.isna(high):
         return f"{written(value)} {unit}".strip() + " (one run)"
-    return f"{written(low, high)} to {written(high, low)} {unit}".strip()
+    return f"{' to '.join(dict.fromkeys([written(low, high), written(high, low)]))} {unit}".strip()
+
+
+def span_of(values: pd.Series, unit: str = "", digits: int = 3) -> str:
+    """Return the lowest and the highest value for a sentence; one of them if both read the same.
+
+    >>> span_of(pd.Series([1.2, 2.5, 3.1]), "times"), span_of(pd.Series([4.0]), "s"), span_of(pd.Series([]), "s")
+    ('1.20 to 3.10 times', '4.00 s', 'not measured')
+    """
+    low, high = (text_of(end, unit, digits) for end in (values.min(), values.max()))
+    return high if low == high else f"{low.removesuffix(f' {unit}')} to {high}"
 
 
 def _two_digits(value: float, *_: float) -> str:

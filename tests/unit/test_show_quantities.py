@@ -16,11 +16,12 @@ from labkit.show import labels as labels_module
 from labkit.show import quantities as quantities_module
 from labkit.show.labels import in_order, phrase
 from labkit.show.quantities import INVERTED_BELOW, MISSING, amount, digits_of, factor, number, points, quantity
+from labkit.studies import values as values_module
 
 numbers = st.floats(1e-6, 1e12)
 
 
-@pytest.mark.parametrize("module", [quantities_module, labels_module])
+@pytest.mark.parametrize("module", [quantities_module, labels_module, values_module])
 def test_the_doctests_pass(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 

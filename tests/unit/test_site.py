@@ -499,3 +499,23 @@ def test_an_answer_leaves_out_bullets_without_a_value(monkeypatch: pytest.Monkey
     assert scraps.answer(power, power).bullets == (scraps.NO_VALUE,)
     assert scraps.answer(power, reason="**Power:** no sensor.", short=power).bullets == ("**Power:** no sensor.",)
     assert published["labkit.short"] == "Power: no sensor."
+
+
+@pytest.mark.parametrize(
+    ("bullet", "is_shown"),
+    [
+        ("**From 8 to 32 images:** VGG-16 not measured, ResNet-50 not measured.", False),
+        ("**Busy (FP32):** not measured at batch 8, not measured at batch 32.", False),
+        ("**Busy (FP32):** not measured at batch 8, 40 % at batch 32.", True),
+        ("**BF16:** not measured. Over FP16: no difference found.", True),
+        ("**Next:** VGG-16, −0.2 points, ResNet-50 not measured.", True),
+    ],
+)
+def test_settings_and_names_are_no_values_of_an_answer(
+    bullet: str, *, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: dict[str, Any] = {}
+    monkeypatch.setattr("scrapbook.glue", published.__setitem__)
+    speed = "**Speed:** 3 images/s."
+    assert scraps.answer(bullet, speed, short=bullet).bullets == ((bullet, speed) if is_shown else (speed,))
+    assert published["labkit.short"] == (bullet if is_shown else "Speed: 3 images/s.")
