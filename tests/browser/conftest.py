@@ -31,4 +31,4 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def pages(site: Site) -> list[Path]:
     """Return the pages of the site that the tests open."""
-    return site.pages("comparison", "cpu", "h200", UNRECORDED)
+    return [*site.pages("comparison", "cpu", "h200", UNRECORDED), *site.pages("h200/papers")]
