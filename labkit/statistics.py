@@ -37,12 +37,6 @@ class Interval:
     is_log: bool = field(default=False, compare=False, repr=False)
     hosts: int = field(default=1, compare=False, repr=False)
 
-    @property
-    def numbers(self) -> tuple[float, float, float]:
-        """The point and the ends for a row of a table; NaN for a missing end."""
-        low, high = (math.nan if end is None else end for end in (self.low, self.high))
-        return self.point, low, high
-
     def chance_beyond(self, bound: float) -> float:
         """Return the one-sided p value: how often chance takes the effect so far past `bound` if its truth is there.
 

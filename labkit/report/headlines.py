@@ -96,6 +96,7 @@ def _pairs(training: pd.DataFrame, metric: str) -> pd.DataFrame:
     gains = ratio(measured, metric, over={"mode": "baseline"}, by=["study", *_KEYS, "mode"]).rename(
         columns={"value": "gain", "low": "gain_low", "high": "gain_high"}
     )
+    gains = gains.dropna(subset=["gain"])  # a value of 0 has no ratio
     gains["order"] = gains["mode"].map({mode: place for place, mode in enumerate(OPTIMISED)})
     best = gains.sort_values("order").drop_duplicates(_KEYS).sort_values(["order", *_KEYS]).head(ROWS)
     optimised = values.merge(best[[*_KEYS, "mode", *_GAIN]], on=[*_KEYS, "mode"]).assign(role="optimised")

@@ -29,6 +29,7 @@ from labkit.results.intervals import (
     difference_of,
     in_one_process,
     level_of,
+    numbers_of,
     ratio_of,
 )
 from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
@@ -261,6 +262,5 @@ def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str])
 
 def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
     """Return an interval as columns of a row; NaN without an interval."""
-    if found is None:
-        return dict(zip(ESTIMATED, (*[math.nan] * 3, 0, group["host"].nunique()), strict=True))
-    return dict(zip(ESTIMATED, (*found.numbers, found.n, found.hosts), strict=True))
+    counts = (0, group["host"].nunique()) if found is None else (found.n, found.hosts)
+    return dict(zip(ESTIMATED, (*numbers_of(found), *counts), strict=True))

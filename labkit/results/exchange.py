@@ -11,7 +11,7 @@ import pandas as pd
 from labkit.hardware.profile import load_profile
 from labkit.registry import METRICS
 from labkit.results.columns import WHAT_RAN
-from labkit.results.intervals import interval_of
+from labkit.results.intervals import interval_of, numbers_of
 from labkit.results.table import Results
 from labkit.statistics import CONFIDENCE
 
@@ -50,7 +50,7 @@ def _of_trial(passes: list[dict[str, Any]], values: np.ndarray) -> list[dict[str
     for metric, column in zip(METRICS.values(), values.T, strict=True):
         interval = interval_of(column[~np.isnan(column)].tolist(), metric.name)
         if interval is not None:
-            ends = dict(zip(("value", "low", "high"), interval.numbers, strict=True)) | {"passes": interval.n}
+            ends = dict(zip(("value", "low", "high"), numbers_of(interval), strict=True)) | {"passes": interval.n}
             few = metric.name in OF_POWER and readings < FEW_READINGS
             why = f"from fewer than {FEW_READINGS} readings of power" if few else None
             about = {"reason": why, "metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}

@@ -7,6 +7,7 @@ nothing about other hosts. With fewer hosts the interval is over the passes of o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,14 @@ Comparison = Callable[..., Interval | None]
 def hosts_of(values: Passes) -> set[str]:
     """Return the hosts that have a value."""
     return {host for host, _ in values}
+
+
+def numbers_of(found: Interval | None) -> tuple[float, float, float]:
+    """Return the point and the ends of an interval for a row of a table; NaN for what is missing."""
+    if found is None:
+        return math.nan, math.nan, math.nan
+    low, high = (math.nan if end is None else end for end in (found.low, found.high))
+    return found.point, low, high
 
 
 def interval_of(values: Iterable[float], metric: str) -> Interval | None:

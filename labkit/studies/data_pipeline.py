@@ -143,11 +143,12 @@ def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
 def largest_cold(epochs: pd.DataFrame) -> float:
     """Return the largest rate of reads of a loader alone, in bytes/s, in an epoch from an empty page cache.
 
-    It is the mean over runs, and a lower bound of what the storage can read; NaN without such an epoch.
+    It is the mean over runs, and a lower bound of what the storage can read. It is NaN without such an epoch, and if
+    the machine counted no byte: then its counter does not see this file system.
     """
     cold = epochs[(epochs["workload"] == "load") & (epochs["cache"] == "cold") & (epochs["epoch"] == 1)]
     rates = cold.groupby(["loader", "readers", "reader_order"])["read_bytes_per_s"].mean()
-    return float(rates.max()) if len(rates) else float("nan")
+    return float(rates[rates > 0].max())
 
 
 def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataFrame:

@@ -10,10 +10,9 @@ from labkit.errors import UserError
 from labkit.results import Results, estimate, load
 from labkit.results.columns import WHAT_RAN
 from labkit.results.estimates import EQUAL
-from labkit.results.intervals import HOSTS
+from labkit.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from labkit.show import heading
 from labkit.show.frames import INTERVAL
-from labkit.statistics import log_interval, unpaired_ratio
 from labkit.trial import ASKED_AFTER
 
 HERE, ELSEWHERE = "this page", "other machines"
@@ -68,9 +67,12 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
     for key, rows in measured.groupby(by, sort=False, observed=True):
         equal = _equal(rows)
         newest = equal.loc[equal["started_at"].idxmax(), "host"]
-        runs = sorted(equal.groupby("host")[metric].agg(list), key=_mean)
+        runs = sorted(
+            equal.groupby("host")[metric].agg(list), key=lambda values: numbers_of(interval_of(values, metric))
+        )
         shown.append(equal if len(runs) >= HOSTS else equal[equal["host"] == newest])
-        ends.append((*key, len(runs), *unpaired_ratio(runs[-1], runs[0]).numbers))
+        highest, lowest = (dict(enumerate(runs[place])) for place in (-1, 0))
+        ends.append((*key, len(runs), *numbers_of(ratio_of_passes(highest, lowest, paired=False))))
     table = pd.DataFrame(ends, columns=[*by, "machines", *_APART]).astype(dict.fromkeys(_APART, float))
     return estimate(pd.concat(shown), metric, by).merge(table, on=by)
 
@@ -94,11 +96,6 @@ def _equal(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the largest group of equal machines, among those of the newest protocol."""
     newest = rows[rows["protocol"] == rows["protocol"].max()]
     return max((group for _, group in newest.groupby(list(EQUAL))), key=lambda group: group["host"].nunique())
-
-
-def _mean(values: list[float]) -> float:
-    """Return the geometric mean, which pages and verdicts also show."""
-    return log_interval(values).point
 
 
 def listed(results: Results) -> pd.DataFrame:

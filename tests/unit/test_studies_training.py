@@ -105,6 +105,12 @@ def test_machines_with_one_run_each_have_a_range_without_an_interval(number: int
     assert told(between, "times", mode="baseline") == f"about {number}.0 times"
 
 
+def test_a_sensor_that_reads_zero_on_equal_machines_has_no_ratio() -> None:
+    unread = as_headlines(on_hosts(3)).assign(energy_per_image_j=0.0)
+    shown = machines.headlines(unread, ["mode"])["energy_per_image_j"]
+    assert shown["value"].tolist() == [0.0, 0.0] and shown[["apart", "apart_low", "apart_high"]].isna().all(axis=None)
+
+
 def test_energy_has_runs_of_its_own_and_gives_no_throughput() -> None:
     timed = as_headlines(on_hosts(1))
     metered = timed.assign(energy_windows=3, images_per_s=1.0, energy_per_image_j=0.02)
