@@ -1,7 +1,7 @@
-"""Tests that every notebook runs on any set of records, and shows no empty value.
+"""Tests that every page is right at every moment of a report, on any machine: it is made, and shows no empty value.
 
-The sets: none, failures only, and a single pass of an old GPU without GPM, energy counter and CUPTI. The records of a
-CPU and of a new GPU are rendered in test_report.
+`cuts` makes the record sets. `make test` runs a third of the pairs of record set and page of one profile, so that each
+record set meets pages and each page record sets; LABKIT_SLOW=1 runs all pairs of all profiles.
 """
 
 from __future__ import annotations
@@ -9,110 +9,54 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
 
+from labkit import study
+from labkit.hardware.host import this_host
+from labkit.hardware.profile import load_profile
 from labkit.places import ROOT
 from labkit.records import Record
-from labkit.records.selection import host_to_show
-from labkit.records.store import Store
-from labkit.records.traced import Untraced
 from labkit.registry import COMPARISON, STUDIES
-from tests.committed import committed_reports
+from labkit.report.pages import write_site
+from labkit.results.load import REPORT_VARIABLE
+from tests.notebooks.cuts import CUTS, RecordSet, write_records
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
+SITE = "site"  # index, claims, papers, and machines and software
+PROFILES = ("cpu", "h100", "h100_x2", "h200", "h200_x2", "h200_x4")
+OFTEN, ONE_IN = "h200", 3  # the profile of `make test`, and the share of its pairs
+
 EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with "None of the GPUs"
-CUT = re.compile(
-    r"not measured (of|over|reaches|waiting|is)\b|After not measured|Batch –"
-)  # a sentence that needs a value to be one
+WRONG = (
+    EMPTY,
+    re.compile(r"not measured (of|over|reaches|waiting|the|is)\b|After not measured|Batch –"),  # needs a value
+    re.compile(r"\bof 0\b(?! or |[.,]\d)"),
+    re.compile(r"(?<![\d.,–])(\d[\d.,]*\d|\d)( \S+)? (to|over) \1(?![\d.,]*\d)"),  # a value beside itself
+)
+SENTENCES = ".lk-answer li, .lk-title, figcaption, caption, [data-scrap]"
+WITHOUT_SUBJECT = re.compile(r"^not measured \w|\(not measured\)|not measured,? not measured|(^|\s)–($|[\s.,:)])")
 
 
-def of_first_pass(records: list[Record]) -> list[Record]:
-    first = [record for record in records if record.pass_number == 1]
+def wrong_in(html: str) -> list[str]:
+    """Return the wrong texts of an output, each with the text around it."""
+    page = BeautifulSoup(html, "html.parser")
+    text = said(page)
+    found = [match for form in WRONG for match in form.finditer(text)]
     return [
-        record.model_copy(
-            update={"planned": record.planned.model_copy(update={"passes": dict.fromkeys(record.planned.passes, 1)})}
-        )
-        for record in first
+        *(f"empty: {part}" for part in page.select("strong, h1, h2, h3, caption") if not said(part)),
+        *(f"without subject: {said(part)}" for part in page.select(SENTENCES) if WITHOUT_SUBJECT.search(said(part))),
+        *(f"{match[0]}: {text[max(0, match.start() - 90) : match.end() + 60]}" for match in found),
     ]
 
 
-def as_failures(records: list[Record]) -> list[Record]:
-    failure = {"status": "crashed", "reason": "worker died", "result": None, "telemetry": None, "facts": {}}
-    return [record.model_copy(update=failure) for record in records]
-
-
-OLD_SENSORS = ("power_w", "power_smi_w", "utilisation", "memory_utilisation", "memory_bytes", "sm_clock_hz")
-NO_COUNTERS = {"*": "no GPM: the GPU is older than Hopper", "energy_j": "the driver says: Not Supported"}
-NO_PROFILER = "the profiler saw no kernels: CUPTI does not know this GPU"
-
-
-def of_old_gpu(records: list[Record]) -> list[Record]:
-    """Return the records as a GPU of 2013 would give them: no GPM, no energy counter, no trace."""
-    return [record.model_copy(update=_as_old(record)) for record in records]
-
-
-def _as_old(record: Record) -> dict[str, Any]:
-    facts = {name: value for name, value in record.facts.items() if name not in ("busy_step_s", "kernels_per_step")}
-    update: dict[str, Any] = {"facts": {**facts, "untraced": NO_PROFILER}}
-    if record.blocks and record.blocks.trace:
-        update["result"] = record.blocks.model_copy(update={"trace": Untraced(reason=NO_PROFILER)})
-    if seen := record.telemetry:
-        windows = {
-            name: window.model_copy(update={"sources": _old(window.sources)}) for name, window in seen.windows.items()
-        }
-        missing = {**seen.missing, "gpu0": NO_COUNTERS}
-        lacking = {
-            "windows": windows,
-            "missing": missing,
-            "energy": [],
-            "energy_method": {},
-            "polled": _old(seen.polled),
-        }
-        update["telemetry"] = seen.model_copy(update=lacking)
-    return update
-
-
-def _old(sources: dict[str, Any]) -> dict[str, Any]:
-    return {
-        source: {name: value for name, value in metrics.items() if source[:3] != "gpu" or name in OLD_SENSORS}
-        for source, metrics in sources.items()
-    }
-
-
-RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
-    "none": ("h200", lambda _: []),
-    "all failed": ("h200", as_failures),
-    "one pass of an old GPU": ("h200", lambda records: of_old_gpu(of_first_pass(records))),
-}
-
-
-@pytest.fixture(scope="module", params=RECORD_SETS)
-def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """Return a profile's name and a folder with a set of its records."""
-    hw, change = RECORD_SETS[request.param]
-    folder = tmp_path_factory.mktemp("reports")
-    for study in STUDIES if request.param != "none" else ():
-        write_records(folder, hw, study, change)
-    return hw, folder
-
-
-def write_records(folder: Path, hw: str, study: str, change: Callable[[list[Record]], list[Record]]) -> None:
-    """Write the records that a study's page shows, as `change` returns them, to another folder of reports."""
-    source = committed_reports() / hw
-    host = host_to_show(Store(source), study, None)
-    records = change(Store(source).read(study, host)) if host is not None else []
-    if records:
-        path = Store(folder / hw).path(str(host), study)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(record.line() + "\n" for record in records), encoding="utf-8")
-        (folder / hw / "hosts").mkdir(exist_ok=True)
-        shutil.copy(source / "hosts" / f"{host}.json", folder / hw / "hosts")
+def said(part: Any) -> str:
+    return re.sub(r" (?=[.,:])", "", " ".join(part.get_text(" ").split()))
 
 
 def shown_by(
@@ -143,21 +87,52 @@ def _text(value: Any) -> str:
     return value.to_html() if hasattr(value, "to_html") else "" if value is None else str(value)
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_no_empty_value(
-    notebook: Path, record_set: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hw, folder = record_set
-    monkeypatch.setenv("LABKIT_REPORTS", str(folder))
-    parameters = {"baseline": ""} if notebook.stem == COMPARISON else {"hw": hw, "mode": "render"}
-    outputs = shown_by(notebook, **parameters)
-    for part in ("setup", "answer", "figure", "table", "verdicts"):
-        assert len(outputs.get(part, [])) == 1, part
-    for part in ("setup", "answer", "figure", "table", "verdicts", "more"):
-        for output in outputs.get(part, []):
-            text = BeautifulSoup(output, "html.parser").get_text(" ")
-            for wrong in (EMPTY, CUT):
-                assert not wrong.search(text), f"{part}: {wrong.search(text)} in {text[:2000]}"
+def pairs() -> Iterator[Any]:
+    """Yield each profile, cut and page that shows records of the profile."""
+    for hw in PROFILES:
+        recorded = {path.name.partition(".")[0] for path in (ROOT / "reports" / hw / "records").glob("*/*.jsonl*")}
+        pages = [notebook.stem for notebook in NOTEBOOKS if notebook.stem in {*recorded, COMPARISON}] + [SITE]
+        for place, cut in enumerate(CUTS):
+            for number, page in enumerate(pages):
+                is_often = hw == OFTEN and (place + number) % ONE_IN == 0
+                yield pytest.param((hw, cut), page, marks=[] if is_often else pytest.mark.slow, id=f"{hw}-{cut}-{page}")
+
+
+@pytest.fixture(scope="module")
+def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
+    hw, cut = request.param
+    return RecordSet.written(tmp_path_factory.mktemp("reports"), hw, CUTS[cut])
+
+
+@pytest.mark.parametrize(("record_set", "page"), pairs(), indirect=["record_set"], scope="module")
+def test_a_page_is_right(record_set: RecordSet, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    published: dict[str, str] = {}
+    monkeypatch.setenv("LABKIT_REPORTS", str(record_set.folder))
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
+    monkeypatch.setattr("scrapbook.glue", published.__setitem__)
+    here = replace(this_host(), id=record_set.machines.get(page) or "0" * 12)
+    monkeypatch.setattr(study, "this_host", lambda: here)
+    if page == SITE:
+        report = record_set.folder / record_set.hw
+        report.mkdir(exist_ok=True)
+        write_site(report, load_profile(record_set.hw), here)
+        shown = {path.name: [main_of(path)] for path in sorted(report.rglob("*.html"))}
+    else:
+        parameters = {"baseline": ""} if page == COMPARISON else {"hw": record_set.hw, "mode": "render"}
+        shown = shown_by(ROOT / "notebooks" / f"{page}.ipynb", **parameters)
+        for part in ("setup", "answer", "figure", "table", "verdicts"):
+            assert len(shown.get(part, [])) == 1, part
+        shown["index"] = [f"<p data-scrap>{published[f'labkit.{name}']}</p>" for name in ("short", "number")]
+    wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
+    assert not wrong, "\n".join(wrong)
+
+
+def main_of(path: Path) -> str:
+    main = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").main
+    assert main is not None
+    for code in main.select("pre, code"):
+        code.extract()
+    return str(main)
 
 
 def test_a_page_names_the_networks_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,4 +173,4 @@ def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatc
 
     outputs = shown_by(ROOT / "notebooks" / "02_batch_size.ipynb", named, hw="h200", mode="render")
     answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")
-    assert re.search(r"From 64 to 256\s+baseline throughput grows: ResNet-152 .* times, VGG-16 ", answer)
+    assert re.search(r"From 64 to 256 baseline throughput grows:\s+ResNet-152 .* times, VGG-16 ", answer)
