@@ -29,7 +29,7 @@ from tests.notebooks.cuts import CUTS, RecordSet, write_records
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
 SITE = "site"  # index, claims, papers, and machines and software
-PROFILES = ("cpu", "h100", "h100_x2", "h200", "h200_x2", "h200_x4")
+PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
 OFTEN, ONE_IN = "h200", 3  # the profile of `make test`, and the share of its pairs
 
 EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with "None of the GPUs"
