@@ -188,28 +188,20 @@ def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Ite
     return chosen
 
 
-# A WGAN. `clipping` follows Arjovsky et al. 2017 (arXiv:1701.07875, algorithm 1): RMSprop, and a clipping of the
-# critic's weights after each of its steps. `gradient_penalty` follows Gulrajani et al. 2017 (arXiv:1704.00028,
-# algorithm 1): Adam, and instead of clipping a penalty on how far the slope of the critic's score is from 1.
-CRITIC_STEPS = 5  # per generator step, in both papers (Arjovsky's code occasionally takes 100)
+# A WGAN as Arjovsky et al. 2017 train it (arXiv:1701.07875, algorithm 1): RMSprop, and a clipping of the critic's
+# weights after each of its steps.
+CRITIC_STEPS = 5  # per generator step (the paper's code occasionally takes 100)
 CLIP = 0.01
-PENALTY = 10.0
-ADAM_BETAS = (0.0, 0.9)
-ADVERSARIAL = MappingProxyType(
-    {
-        "clipping": {"optimizer": "rmsprop", "learning_rate": 5e-5},
-        "gradient_penalty": {"optimizer": "adam", "learning_rate": 1e-4},
-    }
-)
+ADVERSARIAL: MappingProxyType[str, Any] = MappingProxyType({"optimizer": "rmsprop", "learning_rate": 5e-5})
 
 
-def adversarial(kind: Literal["cuda", "cpu"], constraint: str = "clipping") -> dict[str, Recipe]:
-    """Return the recipes of a WGAN's training under a constraint, by the names in a profile's sweeps.
+def adversarial(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
+    """Return the recipes of a WGAN's training, by the names in a profile's sweeps.
 
     They are `eager`, and on a GPU `graph` too. There one kernel makes the images in both: an iteration takes six
     batches through small networks, and the host's loader would be part of what is compared.
     """
-    of_both = {"workload": "gan", "model": "wgan", "constraint": constraint, **ADVERSARIAL[constraint]}
+    of_both = {"workload": "gan", "model": "wgan", **ADVERSARIAL}
     if kind == "cpu":
         return {"eager": of_both}
     on_gpu = {**of_both, "loader": "device"}

@@ -33,8 +33,6 @@ NETWORKS = ("any", "ethernet", "infiniband")
 # For training: one job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two
 # jobs that take turns on all devices.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
-# For a WGAN: the critic's slope is bounded by clipping its weights, or by a penalty on its gradients.
-CONSTRAINTS = ("clipping", "gradient_penalty")
 # For eager training in one process. `calling_thread`: the backward pass runs on the thread that calls it, not on a
 # thread of autograd's; `two_cores`: all threads of the process run on two cores; `no_benchmark`: cuDNN chooses its
 # algorithms by rules, as is PyTorch's default, instead of timing them first.
@@ -77,7 +75,8 @@ WORDS = MappingProxyType(
         # For training on several devices of a machine. `ranks`: one process per device, gradients averaged;
         # `one_process`: one process that copies the weights to all devices in each step (PyTorch's DataParallel).
         "parallel": ("ranks", "one_process"),
-        "constraint": CONSTRAINTS,
+        # For a WGAN: the critic's slope is bounded by clipping its weights, or by a penalty on its gradients.
+        "constraint": ("clipping", "gradient_penalty"),
         "host_setting": HOST_SETTINGS,
         "form": FORMS,
         "reader": READERS,
@@ -87,6 +86,8 @@ WORDS = MappingProxyType(
         "reader_order": ("own", "shared"),
     }
 )
+# Of these, the values that only earlier records have: nothing plans or runs them.
+RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType({"constraint": ("gradient_penalty",)})
 NO_DATA = "none"  # for workloads that take no images
 OF_NETWORKS = ("train", "infer", "gan")  # the workloads with a network
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
@@ -321,6 +322,17 @@ def without_data(trial: Trial) -> Trial:
     blank = Trial()
     bare = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
     return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
+
+
+def refuse_retired(trials: Iterable[Trial]) -> None:
+    """Raise UserError for a trial with a value in `RETIRED`."""
+    for trial, (name, retired) in itertools.product(trials, RETIRED.items()):
+        if (value := getattr(trial, name)) in retired:
+            left = [repr(word) for word in WORDS[name] if word not in retired]
+            raise UserError(
+                f"{name}={value!r} is valid only for reading earlier records and is not measured any more: "
+                f"give {name}={' or '.join(left)}."
+            )
 
 
 def as_on_disk(trial: Trial) -> Trial:

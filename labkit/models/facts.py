@@ -13,26 +13,18 @@ from functools import cache
 from pathlib import Path
 
 from labkit.models.catalogue import MODELS, ModelFacts, check_input, input_sizes
-from labkit.trial import CONSTRAINTS
 
 COUNTS = Path(__file__).with_name("counts.json")
 
 
-def count(
-    name: str,
-    *,
-    image_px: int = 32,
-    classes: int | None = None,
-    head: str = "torchvision",
-    constraint: str = "clipping",
-) -> ModelFacts:
+def count(name: str, *, image_px: int = 32, classes: int | None = None, head: str = "torchvision") -> ModelFacts:
     """Return parameters and FLOP per sample of the model that `build` makes with the same arguments.
 
     Raise UserError for an unknown name or size.
     """
     entry = check_input(name, image_px)
     if entry.noise:
-        return _counts()[_key_of_gan(name, constraint)]
+        return _counts()[_key_of_gan(name)]
     classes = entry.classes if classes is None else classes
     facts = known_count(name, image_px=image_px, classes=classes, head=head)
     if facts is not None:
@@ -71,11 +63,11 @@ def count_everything() -> dict[str, ModelFacts]:
         if not entry.noise
     }
     gans = [name for name, entry in MODELS.items() if entry.noise]
-    return of_networks | {_key_of_gan(name, kind): count_iteration(kind) for name in gans for kind in CONSTRAINTS}
+    return of_networks | {_key_of_gan(name): count_iteration() for name in gans}
 
 
-def _key_of_gan(name: str, constraint: str) -> str:
-    return f"{name} {MODELS[name].native_px}px, {constraint}"
+def _key_of_gan(name: str) -> str:
+    return f"{name} {MODELS[name].native_px}px"
 
 
 def _key(name: str, image_px: int, classes: int, head: str) -> str:

@@ -21,7 +21,6 @@ def build(
     classes: int | None = None,
     head: str = "torchvision",
     aux: bool = False,
-    constraint: str = "clipping",
 ) -> torch.nn.Module:
     """Return a freshly initialised model in training mode on the current default device.
 
@@ -30,7 +29,7 @@ def build(
     features, as in Keras).
     `aux` adds the auxiliary classifiers of GoogLeNet and Inception-v3 (off: benchmarks time the main network).
     A network for bags of words takes (N, words), 1 where a document has the word. It has no size or head.
-    A GAN takes noise (N, noise, 1, 1) and returns scores (N,). `constraint` decides its critic.
+    A GAN takes noise (N, noise, 1, 1) and returns scores (N,).
     `classes` defaults to the published number. Raise UserError for an unknown name, size or head, and for a network
     of the catalogue that neither torchvision nor this function builds.
     """
@@ -44,7 +43,7 @@ def build(
     if entry.noise:
         from labkit.models.wgan import WGAN
 
-        return WGAN(constraint)
+        return WGAN()
     if entry.family == "inception_bn":
         from labkit.models.inception_bn import InceptionBN
 

@@ -139,7 +139,7 @@ def planned_work(trial: Trial) -> Work:
     """Return the work of a step of a network's trial, before anything is measured."""
     images = _images_of_step(trial)
     if trial.workload == "gan":
-        work = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
+        work = count(trial.model, image_px=trial.image_px)
         assert work.weight_traffic_bytes is not None
         read = work.weight_traffic_bytes + input_bytes(trial.model, trial.image_px) * images
         return Work(images, work.flop_training * images, read)

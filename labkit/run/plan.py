@@ -16,7 +16,7 @@ from labkit.records.selection import latest
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
 from labkit.run.protocol import CEILING_SHARE, Pass
-from labkit.trial import NO_DATA, Trial, without_data
+from labkit.trial import NO_DATA, Trial, refuse_retired, without_data
 
 # Estimates in seconds, until records of this host replace them.
 STARTUP_S = 6.0  # a worker process's start
@@ -52,7 +52,9 @@ def passes_of(trial: Trial, full: int) -> int:
 
 
 def passes_by_key(trials: Iterable[Trial], profile: Profile, scale: str) -> dict[str, int]:
-    """Return the number of passes of each trial at a scale, by the trial's key."""
+    """Return the number of passes of each trial at a scale, by the trial's key. UserError as `refuse_retired`."""
+    trials = list(trials)
+    refuse_retired(trials)
     return {trial.key: passes_of(trial, profile.passes(scale)) for trial in trials}
 
 

@@ -53,11 +53,11 @@ class GanWorkload(Prepared):
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
-        cost = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
+        cost = count(trial.model, image_px=trial.image_px)
         precision.set_modes(trial)
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
-            network = WGAN(trial.constraint)
+            network = WGAN()
         network = network.to(memory_format=TORCH_FORMATS[trial.memory_format])
         self._inputs = inputs_of(trial, replace(data, mean=MIDDLE, std=MIDDLE))
         self._samples: Samples | None = None
@@ -71,7 +71,7 @@ class GanWorkload(Prepared):
             self._reference = Adversarial(as_eager, copy.deepcopy(network), captured=False, restarts=False)
         self.training = Adversarial(trial, network, captured=captured, restarts=captured)
         self.run = self._drive()
-        work = iteration(trial.constraint)
+        work = iteration()
         self.images_per_step = CRITIC_STEPS * trial.batch
         self.flop_per_step = work.flop * trial.batch
         self.facts = {

@@ -15,7 +15,7 @@ from labkit.data import DataSet
 from labkit.data.order import EpochOrder
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.models import MODELS, build, count
-from labkit.recipes import CLIP, CRITIC_STEPS, PENALTY, adversarial
+from labkit.recipes import CLIP, CRITIC_STEPS, adversarial
 from labkit.trial import ENGINES, Trial, grid
 from labkit.workloads import DrawsSamples, build_workload
 from tests.prepared import loading
@@ -35,8 +35,6 @@ from labkit.workloads.gan import MIDDLE  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
 
-CONSTRAINTS = ("clipping", "gradient_penalty")
-
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,15 +42,15 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labkit.models.wgan.WIDTH", 32)
 
 
-def trial_of(constraint: str = "clipping", **fields: Any) -> Trial:
+def trial_of(**fields: Any) -> Trial:
     usual: dict[str, Any] = {"device": "cpu", "data": "digits", "classes": 10, "batch": 4}
-    return Trial(**{**adversarial("cpu", constraint)["eager"], **usual, **fields})
+    return Trial(**{**adversarial("cpu")["eager"], **usual, **fields})
 
 
-def training_of(constraint: str = "clipping", *, seed: int = 0, **options: Any) -> Adversarial:
+def training_of(*, seed: int = 0, **options: Any) -> Adversarial:
     torch.manual_seed(seed)
     usual: dict[str, Any] = {"captured": False, "restarts": False}
-    return Adversarial(trial_of(constraint), WGAN(constraint), **(usual | options))
+    return Adversarial(trial_of(), WGAN(), **(usual | options))
 
 
 def values(network: torch.nn.Module) -> list[torch.Tensor]:
@@ -63,9 +61,9 @@ def moved(before: list[torch.Tensor], network: torch.nn.Module) -> list[bool]:
     return [not torch.equal(old, now) for old, now in zip(before, network.parameters(), strict=True)]
 
 
-def batch_of(size: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return images, noise, and the places between real and generated images where slopes are taken."""
-    return torch.randn(size, 3, 32, 32), torch.randn(size, NOISE, 1, 1), torch.rand(size, 1, 1, 1)
+def batch_of(size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return images and noise."""
+    return torch.randn(size, 3, 32, 32), torch.randn(size, NOISE, 1, 1)
 
 
 # ---- the networks and what they cost --------------------------------------------------------------------------------
@@ -87,37 +85,18 @@ def test_the_networks_have_dcgans_layers_and_the_published_number_of_parameters(
     assert sum(weight.numel() for weight in network.parameters()) == MODELS["wgan"].published_parameters
 
 
-def test_a_critic_with_a_penalty_for_each_image_has_no_batch_norm() -> None:
-    kinds = {constraint: {type(m).__name__ for m in WGAN(constraint).critic.modules()} for constraint in CONSTRAINTS}
-    assert "BatchNorm2d" in kinds["clipping"]
-    assert not any("Norm" in name for name in kinds["gradient_penalty"])
-    critic, images = WGAN("gradient_penalty").critic, torch.randn(4, 3, 32, 32)
-    assert torch.allclose(critic(images)[:2], critic(images[:2]), atol=1e-6)
-
-
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_the_flop_of_an_iteration_are_those_that_pytorch_counts(constraint: str) -> None:
-    training, batch = training_of(constraint), 2
-    images, noise, mixing = batch_of(batch)
-    images.requires_grad_()  # the counter refuses a leaf in `autograd.grad`; `images` themselves get no gradient
+def test_the_flop_of_an_iteration_are_those_that_pytorch_counts() -> None:
+    training, batch = training_of(), 2
+    images, noise = batch_of(batch)
     with FlopCounterMode(display=False) as of_critic:
-        training.critic_step(images, noise, mixing)
-    assert images.grad is None
+        training.critic_step(images, noise)
     with FlopCounterMode(display=False) as of_generator:
         training.generator_step(noise)
-    work = iteration(constraint)
+    work = iteration()
     assert of_critic.get_total_flops() == batch * work.critic_step
     assert of_generator.get_total_flops() == batch * work.generator_step
     assert work.flop == 5 * work.critic_step + work.generator_step
-    assert count("wgan", constraint=constraint).flop_training == round(work.flop / 5)
-
-
-def test_a_penalty_costs_more_and_is_counted_separately() -> None:
-    clipped, penalised = (count("wgan", constraint=constraint) for constraint in CONSTRAINTS)
-    assert 1.5 < penalised.flop_training / clipped.flop_training < 2
-    assert clipped.flop_forward == penalised.flop_forward
-    batch_norm, biases = 2 * (256 + 512), 128 + 256 + 512 + 1
-    assert clipped.parameters - penalised.parameters == batch_norm - biases
+    assert count("wgan").flop_training == round(work.flop / 5)
 
 
 def test_both_optimisers_pass_over_the_weights_as_often_as_the_roofline_says() -> None:
@@ -130,14 +109,12 @@ def test_both_optimisers_pass_over_the_weights_as_often_as_the_roofline_says() -
 # ---- an iteration ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_each_step_moves_its_own_network_and_no_other(constraint: str) -> None:
-    training = training_of(constraint)
-    images, noise, mixing = batch_of()
+def test_each_step_moves_its_own_network_and_no_other() -> None:
+    training = training_of()
+    images, noise = batch_of()
     makers, critics = values(training.generator), values(training.critic)
-    training.critic_step(images, noise, mixing)
-    assert all(moved(critics, training.critic)) or constraint == "gradient_penalty"
-    assert sum(moved(critics, training.critic)) >= len(critics) - 1, "only the last bias changes no distance"
+    training.critic_step(images, noise)
+    assert all(moved(critics, training.critic))
     assert not any(moved(makers, training.generator))
     critics, gradients = values(training.critic), [weight.grad.clone() for weight in training.critic.parameters()]
     training.generator_step(noise)
@@ -149,12 +126,12 @@ def test_each_step_moves_its_own_network_and_no_other(constraint: str) -> None:
 
 def test_the_estimate_is_the_mean_score_of_real_images_less_that_of_generated_ones() -> None:
     training = training_of()
-    images, noise, _ = batch_of()
+    images, noise = batch_of()
     with torch.no_grad():
         real, made = training.critic(images).mean(), training.critic(training.make(noise)).mean()
-    assert float(training.critic_step(images, noise, None)) == pytest.approx(float(real - made), rel=1e-4)
+    assert float(training.critic_step(images, noise)) == pytest.approx(float(real - made), rel=1e-4)
     for _ in range(5):
-        last = float(training.critic_step(images, noise, None))
+        last = float(training.critic_step(images, noise))
     assert last > float(real - made), "the critic learns to tell them apart"
 
 
@@ -167,42 +144,16 @@ def test_after_each_step_all_of_the_clipped_critics_weights_lie_within_the_bound
         with torch.no_grad():
             training.critic[0].weight[0, 0, 0, 0] = value
         assert training.out_of_bounds() == f"0.weight of the critic reaches {value:g}, beyond 0.01"
-    assert training_of("gradient_penalty").out_of_bounds() is None, "a critic with a gradient penalty is not clipped"
-
-
-def test_the_penalty_is_the_squared_distance_of_each_images_slope_from_one() -> None:
-    training = training_of("gradient_penalty")
-    linear = torch.nn.Linear(3 * 32 * 32, 1)  # its slope is its weight for every image
-    training.critic = torch.nn.Sequential(torch.nn.Flatten(), linear, torch.nn.Flatten(0))
-    with torch.no_grad():
-        linear.weight.mul_(3 / linear.weight.norm())
-    steepness = training._steepness(torch.randn(4, 3, 32, 32))
-    assert float(steepness.detach()) == pytest.approx((3 - 1) ** 2, rel=1e-4)
-    steepness.backward()
-    assert linear.weight.grad is not None
-    along = float((linear.weight.grad * linear.weight.detach()).sum() / linear.weight.detach().norm())
-    assert along == pytest.approx(2 * (3 - 1), rel=1e-4), "the penalty reduces the slope"
-
-
-def test_the_critic_is_trained_on_the_penalty_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    changes, batch = [], batch_of()
-    for weight in (0.0, PENALTY):
-        monkeypatch.setattr("labkit.engines.adversarial.training.PENALTY", weight)
-        training = training_of("gradient_penalty")
-        training.critic_step(*batch)
-        changes.append(values(training.critic))
-    assert not all(torch.equal(first, second) for first, second in zip(*changes, strict=True))
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_a_restart_undoes_weights_statistics_and_moments(constraint: str) -> None:
-    training = training_of(constraint, restarts=True)
-    images, noise, mixing = batch_of()
+def test_a_restart_undoes_weights_statistics_and_moments() -> None:
+    training = training_of(restarts=True)
+    images, noise = batch_of()
 
     def train() -> list[torch.Tensor]:
         for _ in range(2):
-            training.critic_step(images, noise, mixing)
+            training.critic_step(images, noise)
             training.generator_step(noise)
         return [value.clone() for value in (*training.weights(), *training.statistics())]
 
@@ -215,12 +166,11 @@ def test_a_restart_undoes_weights_statistics_and_moments(constraint: str) -> Non
 # ---- the workload ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_a_step_takes_five_fresh_batches_and_counts_their_images(constraint: str, digits: DataSet) -> None:
-    workload: Any = build_workload(trial_of(constraint), digits)
+def test_a_step_takes_five_fresh_batches_and_counts_their_images(digits: DataSet) -> None:
+    workload: Any = build_workload(trial_of(), digits)
     workload.check()
     assert workload.images_per_step == CRITIC_STEPS * 4 == workload.facts["images_per_step"]
-    assert workload.flop_per_step == 4 * iteration(constraint).flop
+    assert workload.flop_per_step == 4 * iteration().flop
     first, noise = workload.run.images.clone(), workload.run.draws.noise.clone()
     assert first.min() == -1 and first.max() == 1, "the range of the generator's last layer"
     workload.step()
@@ -275,10 +225,7 @@ def test_the_gate_refuses_a_broken_training(digits: DataSet, monkeypatch: pytest
         ({"engine": "graph"}, "CUDA graphs need a GPU"),
         ({"precision": "fp16"}, "use BF16"),
         ({"devices": 2}, "on one device"),
-        (
-            {"constraint": "gradient_penalty", "optimizer": "rmsprop"},
-            "with gradient penalty is updated by adam, not by 'rmsprop'",
-        ),
+        ({"optimizer": "sgd"}, "a WGAN is updated by rmsprop, not by 'sgd'"),
         ({"model": "resnet18"}, "resnet18 is none"),
         ({"epochs": 1}, "no validation"),
         ({"augment": True}, "a generator would learn the flips"),
@@ -311,11 +258,10 @@ def test_a_gan_is_neither_trained_as_a_classifier_nor_asked_for_classes(digits: 
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(constraint: str, digits: DataSet) -> None:
+def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(digits: DataSet) -> None:
     losses = {}
     for precision in ("fp32", "bf16"):
-        workload: Any = build_workload(trial_of(constraint, precision=precision), digits)
+        workload: Any = build_workload(trial_of(precision=precision), digits)
         seen: set[Any] = set()
         workload.training.critic.register_forward_hook(lambda _m, _i, output, seen=seen: seen.add(output.dtype))
         workload.check()
@@ -328,10 +274,10 @@ def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(constraint
 # ---- a captured iteration, without a graph --------------------------------------------------------------------------
 
 
-def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> CapturedIteration:
+def captured(digits: DataSet, **fields: Any) -> CapturedIteration:
     """Return a captured iteration that calls its recorded function in place of a graph."""
-    trial = trial_of(constraint, **fields)
-    training = training_of(constraint, captured=False, restarts=True)
+    trial = trial_of(**fields)
+    training = training_of(captured=False, restarts=True)
     about: dict[str, Any] = {"dtype": torch.float32, "one_kernel": False, "mean": MIDDLE, "std": MIDDLE}
     loader = loading(DeviceLoader, digits.train, batch=trial.batch, **about)
     run = CapturedIteration(training, loader, Draws(trial))
@@ -341,7 +287,7 @@ def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> Ca
 
 def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32") -> dict[str, Any]:
     """Run the gate as the workload does, on iterations that `spoil` may change. Return its facts."""
-    plain, tuned = training_of(run._training.trial.constraint), run._training
+    plain, tuned = training_of(), run._training
     read = lambda: (run.images, run.draws.noise)  # noqa: E731
     expected = gate.trace(plain, lambda: run.eagerly(plain), read)
     run.rewind()
@@ -356,9 +302,8 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_the_gate_passes_iterations_that_equal_the_eager_ones(constraint: str, digits: DataSet) -> None:
-    facts = gated(captured(digits, constraint))
+def test_the_gate_passes_iterations_that_equal_the_eager_ones(digits: DataSet) -> None:
+    facts = gated(captured(digits))
     assert facts["loss_difference"] <= 1e-3 < facts["loss_tolerance"]
     assert facts["squares_difference"] <= 0.01 < facts["squares_tolerance"]
     assert facts["change_difference"] <= 0.05 < facts["change_tolerance"]
@@ -489,13 +434,10 @@ def test_a_worker_times_a_wgan_and_keeps_its_images(measured: Measured, digits: 
     assert records[train.key].reason == "the train workload makes no images, so it has no samples"
 
 
-def test_a_wgans_recipes_are_named_by_their_engines_and_updated_by_their_papers_optimisers() -> None:
-    for constraint in CONSTRAINTS:
-        trials = {name: Trial(**recipe) for name, recipe in adversarial("cuda", constraint).items()}
-        assert list(trials) == [trial.engine for trial in trials.values()]
-        assert {trial.constraint for trial in trials.values()} == {constraint}
-    assert Trial(**adversarial("cuda")["graph"]).learning_rate == 5e-5
-    assert Trial(**adversarial("cpu", "gradient_penalty")["eager"]).optimizer == "adam"
+def test_a_wgans_recipes_are_named_by_their_engines_and_updated_as_in_the_paper() -> None:
+    trials = {name: Trial(**recipe) for name, recipe in adversarial("cuda").items()}
+    assert list(trials) == [trial.engine for trial in trials.values()] == ["eager", "graph"]
+    assert {(trial.optimizer, trial.learning_rate) for trial in trials.values()} == {("rmsprop", 5e-5)}
 
 
 def test_a_movement_that_eager_iterations_lack_is_refused() -> None:

@@ -33,9 +33,7 @@ ALLOWED = {
     "interconnect": "03_multi_gpu asks what the link between devices gives",
     "gradient_precision": "03_multi_gpu asks what narrower gradients give",
     "parallel": "09_profile repeats the DataParallel of the NYU paper",
-    "constraint": "10_gan: clipping and gradient penalty",
     "memory_format": "09_profile changes one setting at a time; in 07_precision each precision has its own",
-    "optimizer": "10_gan: the optimiser that belongs to the constraint",
 }
 TRACED = {"traced_iterations", "traced_s", "steps_before"}
 COMPARES_TRACES = {  # beside the trace that all studies share

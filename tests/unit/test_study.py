@@ -17,10 +17,11 @@ from labkit.hardware.host import write_host
 from labkit.records import short_hash
 from labkit.records.store import Store
 from labkit.results import REPORT_VARIABLE
+from labkit.run import measure
 from labkit.run.nodes import Nodes
 from labkit.studies import trust
 from labkit.study import OpenStudy, open_study
-from labkit.trial import NO_DATA, Trial
+from labkit.trial import NO_DATA, RETIRED, WORDS, Trial, trial_from_dict
 from tests.faulty.campaign import HOST
 from tests.unit.made_records import blocks
 from tests.unit.test_reuters_file import sound, write
@@ -284,3 +285,18 @@ def test_trials_that_are_no_list_of_trials_are_refused(planned: OpenStudy, name:
 def test_an_empty_list_has_no_plan(planned: OpenStudy) -> None:
     with pytest.raises(UserError, match="the list of trials is empty"):
         planned.plan([])
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RETIRED.items() for value in values])
+def test_a_retired_value_can_be_read_and_is_neither_planned_nor_measured(
+    planned: OpenStudy, name: str, value: str
+) -> None:
+    retired = trial_from_dict({**Trial().as_dict(), name: value})
+    left = [word for word in WORDS[name] if word not in RETIRED[name]]
+    said = re.escape(f"{name}={value!r} is valid only for reading earlier records") + f".* give {name}='{left[0]}'"
+    about = {"profile": planned.profile, "host": HOST, "store": planned.store}
+    with pytest.raises(UserError, match=said):
+        planned.plan([Trial(), retired])
+    with pytest.raises(UserError, match=said):
+        measure([Trial(), retired], study=planned.study.id, scale="smoke", **about)
+    assert not planned.store.report.exists() and getattr(retired, name) == value

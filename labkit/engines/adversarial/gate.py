@@ -4,14 +4,14 @@ Both start from one state. The check compares the images and noise that each ite
 before each of its steps, the mean squares of gradients that the optimisers keep, how far the weights moved, and every
 running statistic. Both run the same kernels: only the order of some sums and cuDNN's choice of kernels may differ.
 
-RMSprop and Adam divide a gradient by its own size: a gradient near zero moves its weight as far as a large one, in a
-direction that rounding decides. On a CPU, another memory format alone changed the generator's movement by up to 0.17 of
+RMSprop divides a gradient by its own size: a gradient near zero moves its weight as far as a large one, in a direction
+that rounding decides. On a CPU, another memory format alone changed the generator's movement by up to 0.17 of
 itself in FP32 and 0.32 in BF16, and the squares by 0.011 and 0.072 (batches of 2 to 64). Half the critic's learning
 rate changes movements by more than 0.5 and squares by 0.56, other images and noise by 1.4 and 0.67. So the tolerance of
 the squares is tight, that of movement is loose, and no single weight is judged alone.
 
-A critic whose weights are clipped is clipped before the first iteration, in both. The first clipping moves weights as
-DCGAN draws them so far that the changes of the steps would not be seen beside it.
+The critic's weights are clipped before the first iteration, in both. The first clipping moves weights as DCGAN draws
+them so far that the changes of the steps would not be seen beside it.
 """
 
 from __future__ import annotations

@@ -25,25 +25,18 @@ LARGEST_CAPTURED = PART // CRITIC_STEPS
 
 
 class Draws:
-    """The random numbers of an iteration, at fixed addresses.
-
-    `noise` (6, B, 100, 1, 1) is normal. `mixing` (5, B, 1, 1, 1) is uniform, 0 to 1; None without a gradient penalty.
-    """
+    """The random numbers of an iteration, at fixed addresses: `noise` (6, B, 100, 1, 1) is normal."""
 
     def __init__(self, trial: Trial) -> None:
         device = torch.device(trial.device)
         self._seed = trial.seed
         self.generator = torch.Generator(device)
         self.noise = torch.empty(CRITIC_STEPS + 1, trial.batch, NOISE, 1, 1, device=device)
-        penalised = trial.constraint == "gradient_penalty"
-        self.mixing = torch.empty(CRITIC_STEPS, trial.batch, 1, 1, 1, device=device) if penalised else None
         self.rewind()
 
     def fill(self) -> None:
         """Queue the drawing of the next iteration's numbers."""
         self.noise.normal_(generator=self.generator)
-        if self.mixing is not None:
-            self.mixing.uniform_(generator=self.generator)
 
     def rewind(self) -> None:
         """Seed the generator again, so that the same numbers follow."""
@@ -53,10 +46,7 @@ class Draws:
 def iterate(training: Adversarial, draws: Draws, next_images: Callable[[int], torch.Tensor]) -> torch.Tensor:
     """Queue one iteration and return the critic's estimates (5,) before its steps. `next_images(n)` returns batch n."""
     draws.fill()
-    estimates = []
-    for number in range(CRITIC_STEPS):
-        mixing = draws.mixing[number] if draws.mixing is not None else None
-        estimates.append(training.critic_step(next_images(number), draws.noise[number], mixing))
+    estimates = [training.critic_step(next_images(number), draws.noise[number]) for number in range(CRITIC_STEPS)]
     training.generator_step(draws.noise[CRITIC_STEPS])
     return torch.stack(estimates)
 
