@@ -226,7 +226,7 @@ _MODES = MappingProxyType(
         "xla": "XLA",
     }
 )
-# The same of host settings.
+# The same of host settings, which only records have.
 HOST_SETTING_TITLES = MappingProxyType(
     {
         "calling_thread": "backward on the calling thread",

@@ -33,10 +33,6 @@ NETWORKS = ("any", "ethernet", "infiniband")
 # For training: one job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two
 # jobs that take turns on all devices.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
-# For eager training in one process. `calling_thread`: the backward pass runs on the thread that calls it, not on a
-# thread of autograd's; `two_cores`: all threads of the process run on two cores; `no_benchmark`: cuDNN chooses its
-# algorithms by rules, as is PyTorch's default, instead of timing them first.
-HOST_SETTINGS = ("default", "calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark")
 # How the images lie on the disk. `embedded`: in labkit's own cache, as for all trials without a reader.
 # `labkit.data.stored` explains the others.
 FORMS = ("embedded", "jpeg", "shards", "tfrecord", "parquet", "cache")
@@ -77,7 +73,10 @@ WORDS = MappingProxyType(
         "parallel": ("ranks", "one_process"),
         # For a WGAN: the critic's slope is bounded by clipping its weights, or by a penalty on its gradients.
         "constraint": ("clipping", "gradient_penalty"),
-        "host_setting": HOST_SETTINGS,
+        # For eager training in one process. `calling_thread`: the backward pass ran on the thread that called it, not
+        # on a thread of autograd's; `two_cores`: all threads of the process ran on two cores; `no_benchmark`: cuDNN
+        # chose its algorithms by rules, as is PyTorch's default, instead of timing them first.
+        "host_setting": ("default", "calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark"),
         "form": FORMS,
         "reader": READERS,
         "cache": ("warm", "cold"),  # whether the operating system's page cache holds the files before an epoch
@@ -87,7 +86,9 @@ WORDS = MappingProxyType(
     }
 )
 # Of these, the values that only earlier records have: nothing plans or runs them.
-RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType({"constraint": ("gradient_penalty",)})
+RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {"constraint": ("gradient_penalty",), "host_setting": WORDS["host_setting"][1:]}
+)
 NO_DATA = "none"  # for workloads that take no images
 OF_NETWORKS = ("train", "infer", "gan")  # the workloads with a network
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
@@ -166,7 +167,7 @@ class Trial:
     constraint: str = "clipping"
     samples: Annotated[int, "images that a WGAN generates after all other measurements"] = 0
     scored: Annotated[int, "validation images that trained weights classify; each hit is recorded"] = 0
-    host_setting: Annotated[str, "process around an eager loop"] = "default"
+    host_setting: Annotated[str, "process around an eager loop, in earlier records"] = "default"
     form: str = "embedded"
     reader: str = "own"
     workers: Annotated[int, "processes or threads that read and decode; `labkit.data.readers` explains 0"] = 0

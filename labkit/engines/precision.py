@@ -50,14 +50,11 @@ def why_not_here(trial: Trial, *, trains: bool = False) -> str | None:
 
 
 def set_modes(trial: Trial) -> None:
-    """Set PyTorch's modes: TF32 only if the precision says so. cuDNN tries out its algorithms, as shapes are fixed.
-
-    With the trial's host setting `no_benchmark`, cuDNN does not.
-    """
+    """Set PyTorch's modes: TF32 only if the precision says so. cuDNN tries out its algorithms, as shapes are fixed."""
     tf32 = trial.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = trial.host_setting != "no_benchmark"
+    torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.deterministic = False
 
 

@@ -23,7 +23,6 @@ from labkit.measure import (
 )
 from labkit.records import Epoch, Epochs, utc_now
 from labkit.run.afterwards import asked_of_answers, asked_of_steps
-from labkit.run.host_settings import host_setting_of
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
 from labkit.run.protocol import CEILING_SHARE, Events, Pass, without_paths
 from labkit.run.reading import read_epochs
@@ -60,10 +59,9 @@ def run(trial: Trial, of_pass: Pass, data: Data, events: Events, *, gate_passed:
     phases["idle"] = before_s
     outcome: Event
     try:
-        with threads_of(trial), host_setting_of(trial) as set_facts, ExitStack() as at_end:
+        with threads_of(trial), ExitStack() as at_end:
             measured = _measure(trial, of_pass, data, events, phases, gate_passed, at_end)
             outcome = {"status": "ok", "reason": None, **measured}
-            outcome["facts"] |= set_facts
         if team:
             team.announce(0)
         windows["after"] = _pause(after_s)
@@ -82,7 +80,7 @@ def follow(trial: Trial, of_pass: Pass, data: Data, *, gate_passed: bool = False
     team = ranks.team()
     assert team is not None
     team.barrier()
-    with threads_of(trial), host_setting_of(trial), ExitStack() as at_end:
+    with threads_of(trial), ExitStack() as at_end:
         quiet: list[Any] = [lambda _phase: None, lambda _name: None]
         workload, _ = prepared_workload(trial, of_pass.number, data, *quiet, gate_passed=gate_passed)
         _close_at_end(workload, at_end)

@@ -29,14 +29,12 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
     NCCL's settings, Keras's back end and its device are fixed when a process begins. Over several nodes each node runs
     equally many ranks, so the ranks of a smaller trial are not the first ranks of a larger one. A process that uses all
     devices (`parallel`) runs without further ranks. Ranks that share one device (`placement`) exchange over another
-    back end and can outnumber the devices, so trials of one process are not timed beside them. PyTorch keeps cuDNN's
-    algorithm for a convolution until its process ends, whichever way it was chosen (`no_benchmark`).
+    back end and can outnumber the devices, so trials of one process are not timed beside them.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    is_searched = trial.host_setting != "no_benchmark"
-    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement, is_searched
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pandas as pd
 from labkit.errors import one_of
 from labkit.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
 from labkit.studies.sweeps import BASELINE
-from labkit.trial import HOST_SETTINGS, Trial
+from labkit.trial import RETIRED, Trial
 
 if TYPE_CHECKING:
     from labkit.study import Sweep
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 # TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
 _CHANGES: MappingProxyType[str, Recipe] = MappingProxyType(
     {
-        **{setting: {"host_setting": setting} for setting in HOST_SETTINGS[1:]},
         "fused": {"optimizer": "sgd_fused"},
         "channels_last": {"memory_format": "channels_last"},
         "tf32": {"precision": "tf32"},
     }
 )
+_OF_RECORDS: dict[str, Recipe] = {setting: {"host_setting": setting} for setting in RETIRED["host_setting"]}
 
 # Names of the changes for readers, in the order of the table.
 TITLES = {
@@ -39,8 +39,8 @@ TITLES = {
 def one_change(name: str) -> Recipe:
     """Return the recipe of one change to the baseline, by its name in a profile's sweeps. Raise UserError for others.
 
-    >>> one_change("fused"), one_change("two_cores")
-    ({'optimizer': 'sgd_fused'}, {'host_setting': 'two_cores'})
+    >>> one_change("fused"), one_change("tf32")
+    ({'optimizer': 'sgd_fused'}, {'precision': 'tf32'})
     """
     return dict(_CHANGES[one_of("change to the baseline", name, _CHANGES)])
 
@@ -53,7 +53,7 @@ def which_change(fields: Mapping[str, Any]) -> str | None:
     """
     default = Trial()
     changed = {name: fields[name] for name in TUNED_FIELDS if fields[name] != getattr(default, name)}
-    return next((name for name, recipe in {"": PLAIN, **_CHANGES}.items() if recipe == changed), None)
+    return next((name for name, recipe in {"": PLAIN, **_OF_RECORDS, **_CHANGES}.items() if recipe == changed), None)
 
 
 def change_of(frame: pd.DataFrame) -> pd.Series:

@@ -102,7 +102,10 @@ def test_modes_omit_the_optimiser_and_host_launched_steps_are_an_eager_loop() ->
 
 
 def test_loops_of_a_gpu_with_one_change_are_not_its_eager_loop() -> None:
-    single = [Trial(**one_change(name)) for name in ("two_cores", "fused", "channels_last", "tf32")]
+    single = [
+        Trial(host_setting="two_cores"),
+        *(Trial(**one_change(name)) for name in ("fused", "channels_last", "tf32")),
+    ]
     frame = steps(part("h200", Trial(), *single), part("cpu", Trial(device="cpu", **one_change("fused"))))
     assert frame.groupby("device")["optimizer"].unique().map(list).to_dict() == {"cpu": ["sgd_fused"], "cuda": ["sgd"]}
     assert len(frame) == 2 * len(PASSES) and set(frame["mode"]) == {"eager loop"}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -1755,3 +1755,14 @@ def test_constant_compares_all_pairs() -> None:
     # Each is within 10 % of the first; the last two are 19 % apart.
     spread = {B64: even(100), B128: even(92), B256: even(109.5)}
     assert found_by(a_test(**ALONG, trend="constant"), shown(spread)).verdict == NO
+
+
+def test_a_recorded_loop_with_a_host_setting_meets_a_claim_only_if_its_test_names_it() -> None:
+    plain, bound = Trial(), Trial(host_setting="two_cores")
+    sides = [Side(cast(Any, None), trial) for trial in (plain, bound)]
+
+    def met(**wanted: Any) -> list[Trial]:
+        return [side.trial for side in rooms.select(sides, wanted)]
+
+    assert met() == met(engine="eager") == met(host_setting="default") == [plain]
+    assert met(host_setting="two_cores") == [bound]
