@@ -19,7 +19,8 @@ from labkit.data import DataSet, open_data
 from labkit.data.host_batches import HostBatch
 from labkit.engines.damping import damp
 from labkit.engines.in_keras import reference
-from labkit.engines.in_keras.training import KerasTraining, Pixels, make_training
+from labkit.engines.in_keras.back_ends import make_training
+from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.engines.training import plain_sgd
 from labkit.errors import GateError
 from labkit.models import build

@@ -15,8 +15,9 @@ from labkit.data import DataSet
 from labkit.data.host_batches import HostBatches
 from labkit.engines.damping import calmed
 from labkit.engines.in_keras import gate, process, reference
+from labkit.engines.in_keras.back_ends import make_training
 from labkit.engines.in_keras.support import why_unsupported
-from labkit.engines.in_keras.training import Pixels, make_training
+from labkit.engines.in_keras.training import Pixels
 from labkit.errors import GateError, Unsupported
 from labkit.hardware.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count

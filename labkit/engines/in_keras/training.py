@@ -148,18 +148,3 @@ class KerasTraining(ABC):
 
     def _scaled(self, loss: Any) -> Any:
         return self.optimizer.scale_loss(loss) if self._scales else loss
-
-
-def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
-    """Return the trial's training, in a process with Keras on its back end. Raise Unsupported if it cannot run."""
-    if trial.framework == "keras-tensorflow":
-        from labkit.engines.in_keras.on_tensorflow import TrainingOnTensorFlow
-
-        return TrainingOnTensorFlow(trial, pixels)
-    if trial.framework == "keras-jax":
-        from labkit.engines.in_keras.on_jax import TrainingOnJax
-
-        return TrainingOnJax(trial, pixels)
-    from labkit.engines.in_keras.on_torch import TrainingOnTorch
-
-    return TrainingOnTorch(trial, pixels)
