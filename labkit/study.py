@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -41,6 +41,7 @@ from labkit.run.plan import passes_by_key
 from labkit.run.progress import LINE_EVERY_S, duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
+from labkit.studies.planner import Cpu, Planner, Sweep
 from labkit.trial import (
     ASKED_AFTER,
     DEVICES,
@@ -54,7 +55,6 @@ from labkit.trial import (
 )
 from labkit.trial_label import trial_label
 
-Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
 # Values of `data` in a sweep or notebook. DIGITS: the handwritten digits. REPORTS_OWN: the images that DATA= names.
@@ -70,15 +70,8 @@ _IN_PLAN_LEFT_OUT = (
 )
 
 
-class Cpu(NamedTuple):
-    """The properties of a CPU that a study's plan depends on: usable cores, and instruction sets that affect speed."""
-
-    cores: int
-    features: tuple[str, ...]
-
-
 @dataclass(repr=False)
-class OpenStudy:
+class OpenStudy(Planner):
     """One study of one profile. Mode `auto` measures what is missing if this machine has the profile's hardware."""
 
     study: Study

@@ -7,7 +7,7 @@ grows with the batch (`scaled`; Goyal et al. 2017, arXiv:1706.02677).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,18 +15,16 @@ import pandas as pd
 from labkit.results.columns import NOT_MEASURED, RECORDS
 from labkit.results.estimates import EQUAL
 from labkit.show.labels import label
+from labkit.studies.planner import Planner, Sweep
 from labkit.studies.values import told
 from labkit.trial import Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy, Sweep
 
 FIXED, SCALED = "fixed", "scaled"
 EPOCHS, UPDATES, SECONDS = "epochs", "updates", "seconds"
 _RUN = [*RECORDS, *EQUAL, "pass_number", "planned_passes"]
 
 
-def trials(lab: OpenStudy, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
+def trials(lab: Planner, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
     """Return the runs of a sweep: `run_batch` at the fixed and the scaled learning rate.
 
     Each batch runs for `epochs` times those of `fixed_budgets` and `scaled_budgets` that do not exceed the updates of

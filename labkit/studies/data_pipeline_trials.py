@@ -5,14 +5,12 @@ A loader is a pair of words in the sweep: a reader, and the form of the files th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from labkit import recipes
 from labkit.data.chosen import REMOTE
+from labkit.studies.planner import Planner
 from labkit.trial import Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy
 
 IMAGE_PX = 224
 EPOCHS = 2  # the first may read from storage, the second from the page cache
@@ -36,7 +34,7 @@ class Sets(NamedTuple):
     memory: Fields
 
 
-def sets(lab: OpenStudy) -> Sets:
+def sets(lab: Planner) -> Sets:
     """Return the sets of images in files, which are made if they are missing."""
     sweep = lab.sweep
     loaders = {*sweep["loaders"], *sweep["swept"], *sweep["fed"], *sweep["epoch_loaders"], PLAINEST}
@@ -46,7 +44,7 @@ def sets(lab: OpenStudy) -> Sets:
     return Sets(many, lab.stored(sweep["epoch_images"], [PLAINEST.split()[1]]), memory)
 
 
-def alone(lab: OpenStudy, images: Fields) -> list[Trial]:
+def alone(lab: Planner, images: Fields) -> list[Trial]:
     """Return each loader alone with a worker per core, and the `swept` ones with fewer workers too."""
     trials = [trial for loader in _loaders(lab, "loaders", images) for trial in _load(lab, images, loader)]
     for loader in _loaders(lab, "swept", images):
@@ -55,7 +53,7 @@ def alone(lab: OpenStudy, images: Fields) -> list[Trial]:
     return list(dict.fromkeys(trials))
 
 
-def fed(lab: OpenStudy, of: Sets) -> list[Trial]:
+def fed(lab: Planner, of: Sets) -> list[Trial]:
     """Return trainings that loaders feed, each beside the same training on decoded images in memory."""
     by_name = recipes.recipes(lab.profile.device.kind)
     about = {"image_px": IMAGE_PX, "batch": lab.sweep["fed_batch"]}
@@ -69,7 +67,7 @@ def fed(lab: OpenStudy, of: Sets) -> list[Trial]:
     return trials
 
 
-def epochs(lab: OpenStudy, of: Sets) -> list[Trial]:
+def epochs(lab: Planner, of: Sets) -> list[Trial]:
     """Return whole epochs from an empty page cache and a full one: loaders alone, and a training in each precision."""
     sweep, remote = lab.sweep, _is_remote(of.many)
     trials = [
@@ -82,7 +80,7 @@ def epochs(lab: OpenStudy, of: Sets) -> list[Trial]:
     return trials + _trained(lab, of.few, precision=sweep["epoch_precisions"], cache=sweep["epoch_caches"])
 
 
-def several(lab: OpenStudy, of: Sets) -> list[Trial]:
+def several(lab: Planner, of: Sets) -> list[Trial]:
     """Return epochs in which several processes read the same cold files.
 
     Four readers deliver images without a network, each in an order of its own, or all in one order. The processes of a
@@ -99,7 +97,7 @@ def several(lab: OpenStudy, of: Sets) -> list[Trial]:
     return trials
 
 
-def over_nodes(lab: OpenStudy, images: Fields) -> list[Trial]:
+def over_nodes(lab: Planner, images: Fields) -> list[Trial]:
     """Return epochs of training on all devices of each number of nodes; [] unless the job has several nodes."""
     trials: list[Trial] = []
     for nodes in range(2, 1 if _is_remote(images) else lab.nodes + 1):
@@ -113,12 +111,12 @@ def _is_remote(images: Fields) -> bool:
     return images.get("data") == REMOTE
 
 
-def _loaders(lab: OpenStudy, name: str, images: Fields) -> list[str]:
+def _loaders(lab: Planner, name: str, images: Fields) -> list[str]:
     """Return the loaders of a sweep that can read these images."""
     return [OF_SERVERS] if _is_remote(images) else list(lab.sweep[name])
 
 
-def _trained(lab: OpenStudy, images: Fields, *, devices: int = 1, nodes: int = 1, **about: Any) -> list[Trial]:
+def _trained(lab: Planner, images: Fields, *, devices: int = 1, nodes: int = 1, **about: Any) -> list[Trial]:
     """Return epochs of training on devices that each have a reader. Readers of a node share its cores."""
     workers = lab.sweep["fed_workers"] or max(1, lab.cpu.cores * nodes // devices)
     reading = {**_reading(lab, PLAINEST, workers=workers), "devices": devices, "nodes": nodes, "readers": devices}
@@ -126,13 +124,13 @@ def _trained(lab: OpenStudy, images: Fields, *, devices: int = 1, nodes: int = 1
     return lab.trials(**of_all, **images, **reading, **about)
 
 
-def _load(lab: OpenStudy, images: Fields, loader: str, workers: int = ALL_CORES, **about: Any) -> list[Trial]:
+def _load(lab: Planner, images: Fields, loader: str, workers: int = ALL_CORES, **about: Any) -> list[Trial]:
     reading = _reading(lab, loader, workers=workers)
     sizes = {"workload": "load", "image_px": IMAGE_PX, "batch": lab.sweep["load_batch"]}
     return lab.trials(**sizes, **images, **reading, **about)
 
 
-def _reading(lab: OpenStudy, loader: str, *, workers: int) -> Fields:
+def _reading(lab: Planner, loader: str, *, workers: int) -> Fields:
     """Return the fields of a loader. Images in memory need no workers."""
     reader, form = loader.split()
     return {"reader": reader, "form": form, "workers": 0 if reader == "resident" else workers or lab.cpu.cores}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,10 +11,8 @@ from labkit.show.labels import label
 from labkit.studies import sweeps
 from labkit.studies.compiling import caches
 from labkit.studies.frameworks_trials import runs, why_not_run
+from labkit.studies.planner import Planner
 from labkit.trial import Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy
 
 ALL_MODES = "all modes"
 _SETTING = ["model", "image_px", "batch"]
@@ -76,7 +73,7 @@ def starts(timed: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values("start", kind="stable")
 
 
-def table_2(lab: OpenStudy, frame: pd.DataFrame) -> pd.DataFrame:
+def table_2(lab: Planner, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the trainings of the P100 paper's table 2 with the rows that repeat each in FP32 by the simplest engines.
 
     `training` (the paper's framework and network), `devices` (GPUs; 0 for a CPU), `total_batch` and `printed` (the

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit import recipes
 from labkit.claims.papers import PublishedRun, load_papers
 from labkit.models import MODELS
 from labkit.models.catalogue import input_sizes
+from labkit.studies.planner import Planner
 from labkit.trial import Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy
 
 PAPER = "dell_p100"  # the paper whose table 2 is repeated
 
 
-def beside(lab: OpenStudy) -> list[Trial]:
+def beside(lab: Planner) -> list[Trial]:
     """Return every framework with each of its engines on one device: networks at 32 px, and at their native size."""
     trials: list[Trial] = []
     for group in ("small", "large"):
@@ -30,7 +28,7 @@ def beside(lab: OpenStudy) -> list[Trial]:
     return trials
 
 
-def tuned(lab: OpenStudy) -> list[Trial]:
+def tuned(lab: Planner) -> list[Trial]:
     """Return PyTorch with the workbook's own engines, for comparison."""
     recipe_of = recipes.tuned(lab.profile.device.kind)
     groups = {"small": lab.sweep["tuned_engines"], "large": lab.sweep["tuned_large_engines"]}
@@ -39,7 +37,7 @@ def tuned(lab: OpenStudy) -> list[Trial]:
     ]
 
 
-def published(lab: OpenStudy) -> list[Trial]:
+def published(lab: Planner) -> list[Trial]:
     """Return the trainings of the paper's table 2 that fit the devices here, each framework by its simplest engine."""
     trials: list[Trial] = []
     for run in runs():
@@ -49,7 +47,7 @@ def published(lab: OpenStudy) -> list[Trial]:
     return list(dict.fromkeys(trials))
 
 
-def scaled(lab: OpenStudy) -> list[Trial]:
+def scaled(lab: Planner) -> list[Trial]:
     """Return the `scaled` networks at native size on every number of GPUs; [] with one GPU or on a CPU."""
     if len(lab.device_counts) == 1 or lab.profile.device.kind == "cpu":
         return []
@@ -61,7 +59,7 @@ def scaled(lab: OpenStudy) -> list[Trial]:
     return trials
 
 
-def metered(lab: OpenStudy, trials: Iterable[Trial]) -> list[Trial]:
+def metered(lab: Planner, trials: Iterable[Trial]) -> list[Trial]:
     """Return the trials, each once; those of the `metered` networks have long windows for measuring energy."""
     windows = lab.sweep["energy_windows"]
 
@@ -77,7 +75,7 @@ def runs() -> list[PublishedRun]:
     return next(paper for paper in load_papers() if paper.id == PAPER).runs
 
 
-def why_not_run(lab: OpenStudy, run: PublishedRun) -> str:
+def why_not_run(lab: Planner, run: PublishedRun) -> str:
     """Return why a run of the paper has no trial here; an empty text if it has one."""
     valid = input_sizes(run.model)
     if run.image_px not in valid:
@@ -90,7 +88,7 @@ def why_not_run(lab: OpenStudy, run: PublishedRun) -> str:
     return "" if run.model in lab.sweep["published"] else "not in this preset"
 
 
-def _plainest(lab: OpenStudy, frameworks: str, precisions: list[str], devices: int, **about: Any) -> list[Trial]:
+def _plainest(lab: Planner, frameworks: str, precisions: list[str], devices: int, **about: Any) -> list[Trial]:
     """Return trials of each framework with its simplest engine that trains: XLA for JAX, else eager."""
     trials: list[Trial] = []
     for framework in lab.sweep[frameworks]:
@@ -101,7 +99,7 @@ def _plainest(lab: OpenStudy, frameworks: str, precisions: list[str], devices: i
     return trials
 
 
-def _networks(lab: OpenStudy, group: str, engines: list[str], precision: str) -> list[Trial]:
+def _networks(lab: Planner, group: str, engines: list[str], precision: str) -> list[Trial]:
     return [
         trial
         for framework in lab.sweep["frameworks" if group == "small" else "large_frameworks"]
@@ -110,7 +108,7 @@ def _networks(lab: OpenStudy, group: str, engines: list[str], precision: str) ->
     ]
 
 
-def _of_group(lab: OpenStudy, group: str, **recipe: Any) -> list[Trial]:
+def _of_group(lab: Planner, group: str, **recipe: Any) -> list[Trial]:
     about = {"batch": lab.sweep[f"{group}_batch"], **recipe}
     if group == "small":
         return lab.trials(model=lab.sweep["small"], **about)

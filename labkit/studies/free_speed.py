@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from labkit.errors import one_of
 from labkit.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
+from labkit.studies.planner import Sweep
 from labkit.studies.sweeps import BASELINE
 from labkit.trial import RETIRED, Trial
-
-if TYPE_CHECKING:
-    from labkit.study import Sweep
 
 # TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
 _CHANGES: MappingProxyType[str, Recipe] = MappingProxyType(

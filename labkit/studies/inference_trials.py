@@ -5,21 +5,19 @@ Other studies call `queried` with this study's sweep, to know for which of their
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit import recipes
+from labkit.studies.planner import Planner, Sweep
 from labkit.trial import Trial
 
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy, Sweep
 
-
-def queried(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def queried(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return all predictions of the study. Each answers `queries` one by one after the timed part."""
     return swept(lab, sweep) + compiled(lab, sweep) + copied(lab, sweep)
 
 
-def swept(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def swept(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return one network over batches in each of `engines`, and further networks at the ends of the sweep."""
     modes = recipes.predicting(lab.profile.device.kind)
     trials: list[Trial] = []
@@ -30,7 +28,7 @@ def swept(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def compiled(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def compiled(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return networks compiled by Inductor, and with the fused kernels of this device."""
     modes = recipes.predicting(lab.profile.device.kind)
     trials: list[Trial] = []
@@ -40,7 +38,7 @@ def compiled(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def copied(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def copied(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return predictions of images in the host's memory, in the baseline and in the last of `engines`."""
     modes = recipes.predicting(lab.profile.device.kind)
     about = {"model": sweep["copied"], "batch": sweep["copied_batch"], "copies": "included", **_asked(sweep)}

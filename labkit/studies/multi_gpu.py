@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from labkit.models import MODELS
 from labkit.recipes import on_devices
 from labkit.results import ratio
+from labkit.studies.planner import Planner
 from labkit.studies.values import times
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy
 
 ONE, EACH, TOTAL, STALE = "one worker", "fixed batch per GPU", "fixed total batch", "asynchronous SGD"
 SHOWN = (EACH, TOTAL, STALE)  # recipes that the study's answer reports
@@ -24,7 +22,7 @@ _SETTING = ["framework", "model", "image_px", "mode", "precision", "batch"]
 _SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
 
 
-def counted(lab: OpenStudy) -> str:
+def counted(lab: Planner) -> str:
     """Return the number of all devices of a study in words: `1 GPU`, `2 GPUs`, `2 processes`."""
     return _counted(lab.profile.device.kind, lab.device_counts[-1])
 
@@ -176,7 +174,7 @@ def carried(frame: pd.DataFrame) -> pd.DataFrame:
     return rates.rename_axis("label").rename("value").reset_index()
 
 
-def nominal(lab: OpenStudy) -> pd.DataFrame:
+def nominal(lab: Planner) -> pd.DataFrame:
     """Return the nominal rate of a device's links to the others of its host, as `value`; no row if it is unknown."""
     link = lab.profile.peaks.link_bytes_per_s
     return pd.DataFrame({"label": ["nominal"], "value": [link.value]} if link else {"label": [], "value": []})

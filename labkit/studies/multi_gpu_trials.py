@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit import recipes
 from labkit.errors import UserError
 from labkit.models import MODELS
+from labkit.studies.planner import Planner
 from labkit.trial import ARRANGEMENTS, INTERCONNECTS, NO_DATA, Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy
 
 MOST_WORKERS = 16  # each worker is a process with its own context on the device
 
 
-def scaling(lab: OpenStudy) -> list[Trial]:
+def scaling(lab: Planner) -> list[Trial]:
     """Return trials of every engine on every number of devices: batch per device held, and total held if divisible."""
     trials: list[Trial] = []
     for n in lab.device_counts:
@@ -29,7 +27,7 @@ def scaling(lab: OpenStudy) -> list[Trial]:
     return trials
 
 
-def runs(lab: OpenStudy) -> list[Trial]:
+def runs(lab: Planner) -> list[Trial]:
     """Return training runs to an accuracy that is fixed in advance, on one device and on all.
 
     A single device is shared by the profile's number of workers: the place of workers does not affect their learning.
@@ -45,7 +43,7 @@ def runs(lab: OpenStudy) -> list[Trial]:
     return _runs(lab, workers, placement="together", **about)
 
 
-def _runs(lab: OpenStudy, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
+def _runs(lab: Planner, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
     """Return runs on one device, and on several devices with every recipe that fits them."""
     sweep = lab.sweep
     about |= {name: sweep[f"run_{name}"] for name in ("model", "batch")} | _each(lab)
@@ -60,7 +58,7 @@ def _runs(lab: OpenStudy, several: int, *, placement: str = "apart", **about: An
     return [*alone, *(trial for trials in on_several for trial in trials)]
 
 
-def _sharing(lab: OpenStudy) -> int:
+def _sharing(lab: Planner) -> int:
     """Return how many workers share one device, 1 for no sharing. Raise UserError for an invalid number."""
     asked, batch = lab.sweep["learners"], lab.sweep["run_batch"]
     is_count = isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= MOST_WORKERS
@@ -73,7 +71,7 @@ def _sharing(lab: OpenStudy) -> int:
     return int(asked)
 
 
-def jobs(lab: OpenStudy) -> list[Trial]:
+def jobs(lab: Planner) -> list[Trial]:
     """Return two concurrent jobs, two sequential jobs and one job: on all devices if they are even, and on one.
 
     A CPU has no jobs on one device: its processes share the CPU, whatever their number of devices.
@@ -87,7 +85,7 @@ def jobs(lab: OpenStudy) -> list[Trial]:
     return images + lab.trials(model=sweep["paired_words"], batch=sweep["words_batch"], data="reuters", **about)
 
 
-def links(lab: OpenStudy) -> list[Trial]:
+def links(lab: Planner) -> list[Trial]:
     """Return messages and trainings on all devices by every interconnect, and in lower precisions on all and on one."""
     sweep, most = lab.sweep, _most(lab)
     if most == 1:
@@ -105,7 +103,7 @@ def links(lab: OpenStudy) -> list[Trial]:
     return grid
 
 
-def over_nodes(lab: OpenStudy) -> list[Trial]:
+def over_nodes(lab: Planner) -> list[Trial]:
     """Return scaling and message trials on all devices of each number of nodes; [] unless the job has several nodes."""
     trials: list[Trial] = []
     for nodes in range(2, lab.nodes + 1):
@@ -120,33 +118,33 @@ def over_nodes(lab: OpenStudy) -> list[Trial]:
     return trials
 
 
-def _most(lab: OpenStudy) -> int:
+def _most(lab: Planner) -> int:
     return lab.device_counts[-1]
 
 
-def _on_several(lab: OpenStudy) -> list[str]:
+def _on_several(lab: Planner) -> list[str]:
     """Return the networks at native size that only machines with several devices train."""
     return list(lab.sweep["large_on_several"]) if _most(lab) > 1 else []
 
 
-def _each(lab: OpenStudy) -> dict[str, int]:
+def _each(lab: Planner) -> dict[str, int]:
     return {"threads": lab.threads_of_each}
 
 
-def _plain(lab: OpenStudy) -> recipes.Recipe:
+def _plain(lab: Planner) -> recipes.Recipe:
     return recipes.recipes(lab.profile.device.kind)["plain"]
 
 
-def _by_engines(lab: OpenStudy, names: str, devices: int) -> list[recipes.Recipe]:
+def _by_engines(lab: Planner, names: str, devices: int) -> list[recipes.Recipe]:
     by_name = recipes.recipes(lab.profile.device.kind)
     return [recipes.on_devices(by_name[name], devices) for name in lab.sweep[names]]
 
 
-def _small(lab: OpenStudy, models: list[str], **about: Any) -> list[Trial]:
+def _small(lab: Planner, models: list[str], **about: Any) -> list[Trial]:
     return lab.trials(model=models, batch=lab.sweep["scaled_batch"], **_each(lab), **about)
 
 
-def _large(lab: OpenStudy, models: list[str], **about: Any) -> list[Trial]:
+def _large(lab: Planner, models: list[str], **about: Any) -> list[Trial]:
     """Return trials with images of each network's native size."""
     sizes = {"batch": lab.sweep["large_batch"], **_each(lab), **about}
     return [trial for model in models for trial in lab.trials(model=model, image_px=MODELS[model].native_px, **sizes)]

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit import recipes
 from labkit.models import MODELS
 from labkit.studies import free_speed
+from labkit.studies.planner import Planner, Sweep
 from labkit.trial import Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy, Sweep
 
 SMALL_PX = 32
 
 
-def traced(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def traced(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return the timed trainings of the study, each once, with the sweep's number of steps traced afterwards."""
     trials = plain(lab, sweep) + tuned(lab, sweep) + rated(lab, sweep) + shared(lab, sweep)
     return [replace(trial, traced_iterations=sweep["traced_iterations"]) for trial in dict.fromkeys(trials)]
 
 
-def plain(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def plain(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return the baseline over batches: networks at their native size, and at 32 px.
 
     Its loader copies the numbers of each batch's samples to the device; other loaders would show no copy in the trace.
@@ -37,7 +35,7 @@ def plain(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     return trials + lab.trials(model=sweep["bound"], image_px=SMALL_PX, batch=sweep["bound_batch"])
 
 
-def tuned(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def tuned(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return the same networks in optimised modes, which remove the gaps between kernels."""
     modes = recipes.tuned(lab.profile.device.kind)
     trials: list[Trial] = []
@@ -49,13 +47,13 @@ def tuned(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     return trials + _at_own_size(lab, sweep["compiled"], **compiled)
 
 
-def rated(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def rated(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return the baseline at other learning rates: a claim says that they make no difference to the speed."""
     rates = {"learning_rate": sweep["learning_rates"], "batch": sweep["rated_batch"]}
     return _at_own_size(lab, sweep["rated"], **rates)
 
 
-def shared(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def shared(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return DataParallel on all GPUs, if there are several: one process copies the weights and splits each batch.
 
     Larger scales include fewer GPUs too. A batch that the GPUs cannot share evenly is left out.
@@ -69,13 +67,13 @@ def shared(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def sampled(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def sampled(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return trials that differ only in how many of their steps are traced: a claim compares few steps with many."""
     about = {"image_px": SMALL_PX, "batch": sweep["sampled_batch"], "steps_before": sweep["steps_before"]}
     return lab.trials(model=sweep["sampled"], **about, traced_iterations=sweep["sampled_iterations"])
 
 
-def free(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
+def free(lab: Planner, sweep: Sweep) -> list[Trial]:
     """Return the baseline of one network, and each single change to it that leaves the model as it is.
 
     They are trained at 32 px and at a larger size, where the host has less influence. Without a change for a size
@@ -90,5 +88,5 @@ def free(lab: OpenStudy, sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def _at_own_size(lab: OpenStudy, models: Iterable[str], **about: Any) -> list[Trial]:
+def _at_own_size(lab: Planner, models: Iterable[str], **about: Any) -> list[Trial]:
     return [trial for name in models for trial in lab.trials(model=name, image_px=MODELS[name].native_px, **about)]

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from labkit import recipes
 from labkit.studies import inference_trials, profile_trials
+from labkit.studies.planner import Planner, Sweep
 from labkit.trial import ASKED_AFTER, Trial
-
-if TYPE_CHECKING:
-    from labkit.study import OpenStudy, Sweep
 
 LATENCIES, TRACES, EXCHANGES, ENERGIES = "05_inference", "09_profile", "03_multi_gpu", "04_power"
 
 
-def shared(lab: OpenStudy, trials: Iterable[Trial]) -> list[Trial]:
+def shared(lab: Planner, trials: Iterable[Trial]) -> list[Trial]:
     """Return the trials, each once, with the queries and traces that other studies ask of the same configurations.
 
     Timed trainings of one job on several devices trace the steps that the study of several devices asks for. A trial
@@ -41,7 +38,7 @@ def shared(lab: OpenStudy, trials: Iterable[Trial]) -> list[Trial]:
     return list(dict.fromkeys(map(with_requests, trials)))
 
 
-def metered(lab: OpenStudy) -> list[Trial]:
+def metered(lab: Planner) -> list[Trial]:
     """Return the optimised trainings over energy windows, as the study of power asks for them."""
     sweep: Sweep = lab.profile.sweep(ENERGIES, lab.scale)
     kind, cpu = lab.profile.device.kind, lab.cpu
