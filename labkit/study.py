@@ -127,7 +127,7 @@ class OpenStudy(Planner):
         """The documents for networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`."""
         return documents_of_user() if self._runs_here else None
 
-    def stored(self, images: int, forms: Sequence[str], *, drawn: bool = False) -> dict[str, Any]:
+    def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]:
         """Return the fields of trials that read `images` from files: their set and its classes; none as `images`.
 
         Forms that are missing are made, which may take minutes: the progress is printed. UserError as `stored_set`.
@@ -135,7 +135,7 @@ class OpenStudy(Planner):
         check_use(self.data, [self.study.id])
         if not self._runs_here:
             return {}
-        name, made = stored_set("" if drawn else self.data, images, forms=forms, progress=_printed())
+        name, made = stored_set(self.data, images, forms=forms, progress=_printed())
         any_form = next(iter(made.values()))
         classes = max(Trial().classes, any_form.classes)
         return {"data": name, "data_checksum": any_form.checksum, "classes": classes}

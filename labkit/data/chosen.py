@@ -11,7 +11,6 @@ from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.data.stored import FORMS, StoredSet, make_from_folder, make_set, open_stored
 from labkit.data.stored.make import Progress
-from labkit.data.stored.remote import is_remote, open_remote, shards_of
 from labkit.errors import DataError, UserError
 from labkit.places import users_path
 from labkit.registry import STUDIES, check_scale
@@ -24,7 +23,6 @@ SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1
 DRAWN = "drawn_jpegs"  # name of the stored sets that labkit draws
 OWN = "own_jpegs"  # name of a user's images, if they are not ImageNet's training images
 DRAWN_CLASSES, IMAGES_OF_CLASS = 1_000, 4  # most classes of a drawn set, and the fewest images of each
-REMOTE = "remote_shards"  # name of a user's images on a server
 
 
 def data_at_scale(name_or_path: str, scale: str) -> DataSet:
@@ -35,11 +33,6 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
     if name_or_path in ("", "synthetic32"):
         train, val = SYNTHETIC_IMAGES[check_scale(scale)]
         return open_data("synthetic32", train_images=train, val_images=val)
-    if is_remote(name_or_path):
-        shards_of(name_or_path)
-        raise UserError(
-            f"DATA={name_or_path[:200]} names shards on a server, which only readers of files take; name a folder."
-        )
     try:
         return open_data(name_or_path)
     except (OSError, RuntimeError) as error:  # a name that is too long, another user's folder, no permission
@@ -54,12 +47,9 @@ def stored_set(
     """Return the name (a trial's `data`) and the forms of a stored set of `images`. Make forms that are missing.
 
     The images are the user's if the folder holds JPEG files in `train/<class>/` (all of them if there are fewer), else
-    drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there. A set on a
-    server (https://) has only the form `shards`, whole. Raise UserError for a folder that no study can take, and the
-    errors of `labkit.data.stored.make_set`, `make_from_folder` and `remote.open_remote`.
+    drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there. Raise UserError
+    for a folder that no study can take, and the errors of `labkit.data.stored.make_set` and `make_from_folder`.
     """
-    if is_remote(name_or_path):
-        return REMOTE, {"shards": open_remote(name_or_path, progress=progress)}
     wanted = [form for form in FORMS if form == "jpeg" or form in forms]
     if holds_training_files(name_or_path):
         made = make_from_folder(name_or_path, images=images, forms=wanted, progress=progress)
@@ -106,9 +96,6 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
 
     The check comes before images are read, which may take minutes.
     """
-    if is_remote(name_or_path):
-        shards_of(name_or_path)
-        return
     training = [study for study in studies if study not in SCORING]
     if holds_training_files(name_or_path):
         training = [study for study in training if study not in READING]

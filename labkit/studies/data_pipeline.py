@@ -65,12 +65,6 @@ def waited(fed_rows: pd.DataFrame) -> pd.DataFrame:
     return estimate(rows[~in_memory], "stall_share", by=["setting", "loader"])
 
 
-def of_files(fed_rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the trainings that a DataLoader feeds, with Pillow from JPEG files, or from shards on a server."""
-    plain = fed_rows[fed_rows["reader"] == "torch_pil"]
-    return plain if len(plain) else fed_rows[fed_rows["reader"] == "webdataset"]
-
-
 def share_of(shares: pd.DataFrame, setting: str) -> str:
     """Return the share of a setting for a sentence. `shares` has a row per setting, of `losses` or `waited`.
 
@@ -85,14 +79,13 @@ def share_of(shares: pd.DataFrame, setting: str) -> str:
 
 
 def bytes_per_image(loads: pd.DataFrame) -> float:
-    """Return the mean bytes of an image's file, JPEG or in shards; NaN if no loader read either.
+    """Return the mean bytes of an image's JPEG file; NaN if no loader read such files.
 
     >>> loads = pd.DataFrame({"form": ["jpeg"], "bytes_per_s": [11e6], "images_per_s": [100.0]})
     >>> bytes_per_image(loads)
     110000.0
     """
-    files = loads[loads["form"] == "jpeg"]
-    rows = files if len(files) else loads[loads["form"] == "shards"]
+    rows = loads[loads["form"] == "jpeg"]
     return float((rows["bytes_per_s"] / rows["images_per_s"]).median())
 
 
@@ -162,14 +155,14 @@ def roof(storage_rate: float, read: pd.DataFrame, points: int = 200) -> pd.DataF
 
 
 def got(fed_rows: pd.DataFrame, need_rows: pd.DataFrame, image_bytes: float) -> pd.DataFrame:
-    """Return the trainings of `of_files`, with the JPEG data that they consume as `consumed_mb_per_s`.
+    """Return the trainings that a DataLoader feeds, with the JPEG data that they consume as `consumed_mb_per_s`.
 
     `needed_mb_per_s` is the mean need of the setting, of the steps that never wait in `need_rows`. `image_bytes` are
     the mean bytes of a file.
     """
     logarithms = np.log(need_rows["read_bytes_per_s"]).groupby(need_rows["setting"]).mean()  # as `estimate` does
     needed = np.exp(logarithms).rename("needed_mb_per_s") / 1e6
-    rows = of_files(fed_rows)
+    rows = fed_rows[fed_rows["reader"] == "torch_pil"]
     consumed = rows["images_per_s"] * image_bytes / 1e6
     return rows.assign(consumed_mb_per_s=consumed).merge(needed.reset_index(), on="setting")
 

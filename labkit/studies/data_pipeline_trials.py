@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from labkit import recipes
-from labkit.data.chosen import REMOTE
 from labkit.studies.planner import Planner
 from labkit.trial import Trial
 
@@ -16,7 +15,6 @@ IMAGE_PX = 224
 EPOCHS = 2  # the first may read from storage, the second from the page cache
 TRAINED = "resnet50"  # for whole epochs, as in Dell's paper
 PLAINEST = "torch_pil jpeg"  # the loader of most training scripts
-OF_SERVERS = "webdataset shards"  # the only loader of images on a web server
 IN_MEMORY = "resident cache"
 ALL_CORES = 0  # workers in a sweep: as many as usable cores
 
@@ -24,14 +22,10 @@ Fields = dict[str, Any]
 
 
 class Sets(NamedTuple):
-    """The fields of trials on three sets of images in files.
-
-    `few` is small enough for whole epochs of training, and `memory` fits into the device's memory.
-    """
+    """The fields of trials on two sets of images in files. `few` is small enough for whole epochs of training."""
 
     many: Fields
     few: Fields
-    memory: Fields
 
 
 def sets(lab: Planner) -> Sets:
@@ -40,14 +34,13 @@ def sets(lab: Planner) -> Sets:
     loaders = {*sweep["loaders"], *sweep["swept"], *sweep["fed"], *sweep["epoch_loaders"], PLAINEST}
     forms = sorted({loader.split()[1] for loader in loaders})
     many = lab.stored(sweep["images"], forms)
-    memory = lab.stored(sweep["images"], [IN_MEMORY.split()[1]], drawn=True) if _is_remote(many) else many
-    return Sets(many, lab.stored(sweep["epoch_images"], [PLAINEST.split()[1]]), memory)
+    return Sets(many, lab.stored(sweep["epoch_images"], [PLAINEST.split()[1]]))
 
 
 def alone(lab: Planner, images: Fields) -> list[Trial]:
     """Return each loader alone with a worker per core, and the `swept` ones with fewer workers too."""
-    trials = [trial for loader in _loaders(lab, "loaders", images) for trial in _load(lab, images, loader)]
-    for loader in _loaders(lab, "swept", images):
+    trials = [trial for loader in lab.sweep["loaders"] for trial in _load(lab, images, loader)]
+    for loader in lab.sweep["swept"]:
         for workers in lab.thread_counts(lab.sweep["workers"]):
             trials += _load(lab, images, loader, workers=workers)
     return list(dict.fromkeys(trials))
@@ -60,23 +53,20 @@ def fed(lab: Planner, of: Sets) -> list[Trial]:
     trials: list[Trial] = []
     for name in lab.sweep["fed_engines"]:
         recipe = {field: value for field, value in by_name[name].items() if field != "loader"}
-        for loader in (*_loaders(lab, "fed", of.many), IN_MEMORY):
-            images = of.memory if loader == IN_MEMORY else of.many
+        for loader in (*lab.sweep["fed"], IN_MEMORY):
             feeding = _reading(lab, loader, workers=lab.sweep["fed_workers"])
-            trials += lab.trials(model=lab.sweep["fed_models"], **about, **images, **feeding, **recipe)
+            trials += lab.trials(model=lab.sweep["fed_models"], **about, **of.many, **feeding, **recipe)
     return trials
 
 
 def epochs(lab: Planner, of: Sets) -> list[Trial]:
     """Return whole epochs from an empty page cache and a full one: loaders alone, and a training in each precision."""
-    sweep, remote = lab.sweep, _is_remote(of.many)
+    sweep = lab.sweep
     trials = [
         trial
-        for loader in _loaders(lab, "epoch_loaders", of.many)
-        for trial in _load(lab, of.many, loader, epochs=EPOCHS, cache=["warm"] if remote else ["cold", "warm"])
+        for loader in sweep["epoch_loaders"]
+        for trial in _load(lab, of.many, loader, epochs=EPOCHS, cache=["cold", "warm"])
     ]
-    if remote:
-        return trials
     return trials + _trained(lab, of.few, precision=sweep["epoch_precisions"], cache=sweep["epoch_caches"])
 
 
@@ -86,8 +76,6 @@ def several(lab: Planner, of: Sets) -> list[Trial]:
     Four readers deliver images without a network, each in an order of its own, or all in one order. The processes of a
     training on several devices have orders of their own.
     """
-    if _is_remote(of.many):
-        return []
     count = lab.sweep["readers"]
     about = {"epochs": EPOCHS, "cache": "cold", "readers": count, "reader_order": ["own", "shared"]}
     trials = _load(lab, of.many, PLAINEST, workers=max(1, lab.cpu.cores // count), **about)
@@ -100,20 +88,11 @@ def several(lab: Planner, of: Sets) -> list[Trial]:
 def over_nodes(lab: Planner, images: Fields) -> list[Trial]:
     """Return epochs of training on all devices of each number of nodes; [] unless the job has several nodes."""
     trials: list[Trial] = []
-    for nodes in range(2, 1 if _is_remote(images) else lab.nodes + 1):
+    for nodes in range(2, lab.nodes + 1):
         devices = nodes * lab.device_counts[-1]
         caches, networks = ["cold", "warm"], ["any", "ethernet", "infiniband"]
         trials += _trained(lab, images, cache=caches, nodes=nodes, devices=devices, network=networks)
     return trials
-
-
-def _is_remote(images: Fields) -> bool:
-    return images.get("data") == REMOTE
-
-
-def _loaders(lab: Planner, name: str, images: Fields) -> list[str]:
-    """Return the loaders of a sweep that can read these images."""
-    return [OF_SERVERS] if _is_remote(images) else list(lab.sweep[name])
 
 
 def _trained(lab: Planner, images: Fields, *, devices: int = 1, nodes: int = 1, **about: Any) -> list[Trial]:

@@ -43,4 +43,4 @@ class Planner(Protocol):
 
     def trials(self, **axes: Any) -> list[Trial]: ...  # noqa: D102
 
-    def stored(self, images: int, forms: Sequence[str], *, drawn: bool = False) -> dict[str, Any]: ...  # noqa: D102
+    def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]: ...  # noqa: D102

@@ -14,7 +14,7 @@ from labkit.data.order import WHOLE, Shard
 from labkit.data.readers import open_reader
 from labkit.data.readers.reader import Reader
 from labkit.data.stored import StoredSet
-from labkit.data.stored.page_cache import ON_A_SERVER, drop, resident_share, why_not_cold
+from labkit.data.stored.page_cache import drop, resident_share, why_not_cold
 from labkit.errors import Unsupported
 from labkit.hardware.cpu_limits import usable_threads
 from labkit.trial import Trial
@@ -58,7 +58,7 @@ def describe(stored: StoredSet) -> str:
     """Return one sentence about a stored set."""
     return (
         f"{stored.images:,} images of {stored.classes:,} classes in {len(stored.files):,} files "
-        f"of the form {stored.form}{' on a server' if stored.addresses else ''}, "
+        f"of the form {stored.form}, "
         f"{stored.file_bytes / 1e9:.3g} GB in total."
     )
 
@@ -66,15 +66,10 @@ def describe(stored: StoredSet) -> str:
 def bring_cache(trial: Trial, stored: StoredSet) -> float | None:
     """Drop the files from the page cache, or read them into it. Return the share that it holds afterwards.
 
-    It is None where the system does not tell it, and for files on a server, which never lie in this page cache. Every
-    rank of a team must make this call.
+    It is None where the system does not tell it. Every rank of a team must make this call.
 
     Raise Unsupported if the page cache cannot be emptied, or cannot hold the files.
     """
-    if stored.addresses:
-        if trial.cache == "cold":
-            raise Unsupported(ON_A_SERVER)
-        return None
     team = ranks.team()
     if trial.cache == "cold":
         if reason := why_not_cold(stored.files[0]):

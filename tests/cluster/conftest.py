@@ -12,11 +12,8 @@ import pytest
 from tests.cluster.link import linked_hosts
 from tests.cluster.slurm_here import SlurmHere
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "ip", "tc", "nsenter", "unshare", "ps", "nginx", "openssl")
-PACKAGES = (
-    *("munge", "slurmctld", "slurmd", "slurm-client", "iproute2", "util-linux", "procps"),
-    *("nginx-light", "openssl"),
-)
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "ip", "tc", "nsenter", "unshare", "ps")
+PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "iproute2", "util-linux", "procps")
 
 
 @pytest.fixture(scope="session", autouse=True)

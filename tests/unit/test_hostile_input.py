@@ -8,14 +8,12 @@ import json
 import pickle
 import re
 import struct
-import tarfile
 import zipfile
 import zlib
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -26,7 +24,6 @@ from labkit.claims.papers import load_papers
 from labkit.data.ilsvrc2012 import read_image
 from labkit.data.imagenet32 import _check_labels, _load
 from labkit.data.reuters import source
-from labkit.data.stored import remote
 from labkit.data.stored.forms import open_stored
 from labkit.engines.weights_files import check_folder, read_weights
 from labkit.errors import LabkitError, UserError, printable, unknown
@@ -72,12 +69,6 @@ def sparse(folder: Path) -> None:
 def gzip_bomb(unpacked_bytes: int) -> bytes:
     """Return a gzip file of zeros; such files may follow each other."""
     return gzip.compress(bytes(1 << 20), mtime=0) * (unpacked_bytes >> 20)
-
-
-def packed_with_zeros(start: bytes, zeros: int) -> bytes:
-    """Return one gzip stream of `start` and zeros: tarfile reads the first stream of a file only."""
-    packer = zlib.compressobj(1, wbits=31)
-    return b"".join([packer.compress(start), *(packer.compress(bytes(1 << 20)) for _ in range(zeros >> 20))])
 
 
 def queries(result: dict[str, Any]) -> dict[str, Any]:
@@ -218,19 +209,6 @@ def index(folder: Path, **changes: Any) -> None:
     open_stored(folder, "shards")
 
 
-def shard(content: bytes) -> None:
-    """Count the images of a shard as if it came from a server."""
-    with patch.object(remote, "open_file", lambda *_: io.BytesIO(content)):
-        remote._counted("https://host", [("a.tar", len(content))], None)
-
-
-def member(name: str, size: int, kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:
-    """Return the header of a member of a tar archive."""
-    info = tarfile.TarInfo(name)
-    info.size, info.type, info.linkname = size, kind, target
-    return info.tobuf(tarfile.GNU_FORMAT)
-
-
 def trace(folder: Path, content: bytes) -> None:
     (folder / "trace.json").write_bytes(content)
     analyse(folder / "trace.json")
@@ -241,7 +219,6 @@ def trace_bomb(row: bytes) -> bytes:
     return gzip.compress(row * ((1 << 20) // len(row)), mtime=0) * 1024
 
 
-NO_FILES = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
 ROW = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"a":"%s"}},' % (b"a" * 2_000)
 GOOD = "title: x\ndevice: {kind: cpu}\nrunnable: false\nreason: why\n"
 # Each kind of bad input: what reads it, and what the sentence says.
@@ -333,34 +310,6 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a stored set whose folder is a command": (
         lambda folder: index(folder, root="pipe:touch marker; ", files=[["0.tar", 3]]),
         "'pipe:touch marker; ' is no absolute path",
-    ),
-    "a stored set whose address is a file": (
-        lambda folder: index(folder, url="file:///etc", files=[["passwd", 3]]),
-        "'file:///etc' is no address on a web server",
-    ),
-    "a shard whose image claims 8 EB": (
-        lambda _: shard(member("a.jpg", 2**63)),
-        "https://host/a.tar is no whole shard (a.jpg claims 9,223,372,036,854,775,808 bytes); copy it to the server",
-    ),
-    "a shard with a name of 1 GB": (
-        lambda _: shard(packed_with_zeros(member("a", 2**30, tarfile.GNUTYPE_LONGNAME), 2**30)),
-        "is no whole shard (a header claims 1,073,741,824 bytes)",
-    ),
-    "a shard with 10,000 headers before a member": (
-        lambda _: shard(member("a", 0, tarfile.XHDTYPE) * 10_000 + member("a.jpg", 0)),
-        "is no whole shard (maximum recursion depth exceeded",
-    ),
-    "a shard whose class has 1 GB": (
-        lambda _: shard(packed_with_zeros(member("a.cls", 2**30), 2**30)),
-        "is no whole shard (a.cls holds b'\\x00",
-    ),
-    "a shard whose class is no class": (
-        lambda _: shard(member("a.cls", 20) + b"9" * 20 + bytes(492)),
-        "is no whole shard (a.cls holds b'99999999999999999999', and a class is a number from 0 on)",
-    ),
-    "a shard of links, devices and folders": (
-        lambda _: shard(b"".join(member("../../a.jpg", 0, kind, "/etc/passwd") for kind in NO_FILES) + bytes(1024)),
-        "https://host has shards without images; each sample needs <key>.jpg",
     ),
     "weights that repeat one number 10^10 times": (repeated_tensor, "its tensors are larger than the file"),
     "a profile with a date that does not exist": (

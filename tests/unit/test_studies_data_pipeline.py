@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from labkit.claims.evidence import Side
-from labkit.data.chosen import DRAWN, OWN, REMOTE, check_use, stored_set
+from labkit.data.chosen import DRAWN, OWN, check_use, stored_set
 from labkit.data.readers import READS
 from labkit.data.stored import images
 from labkit.errors import UserError
@@ -41,8 +41,8 @@ class Lab:
     cpu = type("Cpu", (), {"cores": 16})
     threads_of_each = 0
 
-    def __init__(self, hw: str, scale: str = "quick", nodes: int = 1, *, remote: bool = False) -> None:
-        self.profile, self.nodes, self.remote = load_profile(hw), nodes, remote
+    def __init__(self, hw: str, scale: str = "quick", nodes: int = 1) -> None:
+        self.profile, self.nodes = load_profile(hw), nodes
         self.sweep: dict[str, Any] = dict(self.profile.sweep(STUDY, scale))
 
     @property
@@ -52,17 +52,15 @@ class Lab:
     def thread_counts(self, asked: object) -> list[int]:
         return thread_counts(asked, self.cpu.cores)
 
-    def stored(self, images: int, forms: list[str], *, drawn: bool = False) -> dict[str, Any]:
-        if self.remote and not drawn:
-            return {"data": REMOTE, "data_checksum": "0123456789ab"}
+    def stored(self, images: int, forms: list[str]) -> dict[str, Any]:
         return {"data": DRAWN, "data_checksum": f"{images:012}"}
 
     def trials(self, **axes: Any) -> list[Trial]:
         return grid(**{"device": self.profile.device.kind, **axes})
 
 
-def planned(hw: str, scale: str = "quick", nodes: int = 1, *, remote: bool = False) -> list[Trial]:
-    lab: Any = Lab(hw, scale, nodes, remote=remote)
+def planned(hw: str, scale: str = "quick", nodes: int = 1) -> list[Trial]:
+    lab: Any = Lab(hw, scale, nodes)
     of = grids.sets(lab)
     trials = grids.alone(lab, of.many) + grids.fed(lab, of) + grids.epochs(lab, of)
     return trials + grids.several(lab, of) + grids.over_nodes(lab, of.few)
@@ -295,15 +293,6 @@ def test_without_records_every_rule_gives_an_empty_table() -> None:
     assert pd.isna(rate) and pipeline.roof(rate, read).empty
     assert pipeline.got(trained, needs, float("nan")).empty
     assert pipeline.course(nothing.reads(), frame).empty
-
-
-@pytest.mark.parametrize("hw", ["cpu", "h200"])
-def test_images_on_a_server_are_read_as_shards_and_compared_with_drawn_ones_in_memory(hw: str) -> None:
-    trials = planned(hw, nodes=2, remote=True)
-    assert {trial.reader for trial in trials} == {"webdataset", "resident"}
-    assert {trial.cache for trial in trials} == {"warm"}, "a server's files are not in this machine's page cache"
-    assert all((trial.data == REMOTE) == (trial.reader == "webdataset") for trial in trials)
-    assert len({trial.workers for trial in trials if trial.workload == "load" and not trial.epochs}) > 1
 
 
 def test_the_time_in_which_a_gpu_idles_beyond_that_of_images_in_memory_is_waiting() -> None:

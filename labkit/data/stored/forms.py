@@ -7,7 +7,7 @@
              cache/     images.npy, uint8 (N, 3, 256, 256), and labels.npy, int64 (N,)
 
 Each form has an `index.json`, which is written last. Files without it are half-written. The JPEG files may also lie in
-a folder of the user, which the index then names: nothing is written there. Shards may lie on a server (`remote`).
+a folder of the user, which the index then names: nothing is written there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Index(BaseModel):
     files: list[tuple[str, int]] = []  # name and size; the JPEG form has `samples` instead
     samples: list[Sample] = []
     root: str = ""  # the user's folder that holds the JPEG files
-    url: str = ""  # the address of the folder that holds the shards, if they are on a server
     changed_ns: dict[str, int] = {}  # when a file was added to, renamed in or removed from a folder of JPEG files
 
 
@@ -56,8 +55,7 @@ class StoredSet:
     """A set of images on disk in one form.
 
     `checksum` is of the names, labels and sizes of the set's JPEG files, so all forms of a set have the same one.
-    `samples` are those files, relative to `folder`; other forms have none. `addresses` are the address and size in
-    bytes of each file of a set on a server; `files` then names them, and none of them lies on this machine.
+    `samples` are those files, relative to `folder`; other forms have none.
     """
 
     folder: Path
@@ -68,7 +66,6 @@ class StoredSet:
     file_bytes: int
     samples: tuple[Sample, ...]
     checksum: str
-    addresses: tuple[tuple[str, int], ...] = ()
 
 
 def open_stored(folder: str | Path, form: str) -> StoredSet:
@@ -81,7 +78,7 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
     index = read_index(here, form)
     home = Path(index.root) if index.root else here / form
     try:
-        changed = None if index.url else _changed(home, index)
+        changed = _changed(home, index)
     except OSError as error:  # such as a name that is too long
         raise UserError(f"{here / form / INDEX} names files that can't be read: {error.strerror}.") from error
     if changed:
@@ -96,7 +93,6 @@ def open_stored(folder: str | Path, form: str) -> StoredSet:
         file_bytes=sum(size for _, size in sizes),
         samples=tuple(index.samples),
         checksum=index.checksum,
-        addresses=tuple((f"{index.url}/{name}", size) for name, size in index.files) if index.url else (),
     )
 
 
@@ -113,8 +109,6 @@ def read_index(folder: Path, form: str) -> Index:
         # WebDataset runs what follows `pipe:` in a relative path.
         if index.root and not Path(index.root).is_absolute():
             raise ValueError(f"{index.root[:80]!r} is no absolute path")
-        if index.url and not index.url.lower().startswith(("http://", "https://")):
-            raise ValueError(f"{index.url[:80]!r} is no address on a web server")
     except FileNotFoundError as error:
         whole = [name for name in FORMS if (folder / name / INDEX).is_file()]
         raise UserError(

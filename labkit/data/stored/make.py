@@ -75,7 +75,7 @@ def make_set(
         raise UserError(f"{images} images of {classes} classes were asked for; each class needs an image.")
     of = {"version": drawn.VERSION, "images": images, "classes": classes, "seed": seed}
     here = users_path(folder).absolute()
-    with making(here, forms):
+    with _making(here, forms):
         _require_same(here, of)
         jpegs = _whole(here, "jpeg")
         _require_room(here, forms, jpegs, images)
@@ -104,7 +104,7 @@ def make_from_folder(
     of: dict[str, Any] = {"root": str(root)} | ({"images": images} if images else {})
     if here.is_relative_to(root):
         raise UserError(f"{here} is in the images' own folder, which is not written to; name another folder.")
-    with making(here, forms):
+    with _making(here, forms):
         _require_same(here, of)
         jpegs = _whole(here, "jpeg")
         if not jpegs:
@@ -135,7 +135,7 @@ def _read_json(file: Path) -> Any:
 
 
 @contextmanager
-def making(folder: Path, forms: Sequence[str]) -> Iterator[None]:
+def _making(folder: Path, forms: Sequence[str]) -> Iterator[None]:
     """Hold the lock of a folder. Raise UserError for an unknown form, and for an error of writing within the block."""
     for form in forms:
         one_of("form", form, FORMS)

@@ -20,7 +20,6 @@ import psutil
 IN_MEMORY = ("tmpfs", "ramfs")
 SERVED = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs")
 SCRATCH_BYTES = 2**20
-ON_A_SERVER = "the page cache cannot be made cold: the shards come from a server, which has its own; leave cache"
 LEFT_SHARE = 0.01  # of a dropped file, that may stay in memory
 
 _CHUNK_BYTES = 2**30  # mapped at a time; a multiple of the page size
