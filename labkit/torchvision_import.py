@@ -61,20 +61,6 @@ def import_torchvision() -> ModuleType:
     return importlib.import_module("torchvision")
 
 
-def why_no_decoder() -> str | None:
-    """Return why torchvision cannot decode JPEG files, as a sentence without a full stop; None if it can."""
-    import torch
-
-    import_torchvision()
-    importlib.import_module("torchvision.io")  # loads the library with the decoders, if it can
-    if hasattr(torch.ops.image, "decode_jpeg"):
-        return None
-    return (
-        f"torchvision's JPEG decoder does not load beside torch {torch.__version__}: install both packages from the "
-        "same index"
-    )
-
-
 def repair_environment(folder: str) -> None:
     """Make `import torchvision` work with the packages in `folder`, if it fails there for want of operators."""
     import shutil

@@ -33,14 +33,6 @@ NETWORKS = ("any", "ethernet", "infiniband")
 # For training: one job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two
 # jobs that take turns on all devices.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
-# How the images lie on the disk. `embedded`: in labkit's own cache, as for all trials without a reader.
-# `labkit.data.stored` explains the others.
-FORMS = ("embedded", "jpeg", "shards", "tfrecord", "parquet", "cache")
-# Who reads them. `own`: labkit's loaders (`loader`). `labkit.data.readers` explains the others.
-READERS = (
-    "own",
-    *("torch_pil", "torch_decode", "torch_nvjpeg", "tf_data", "grain", "webdataset", "dali", "mapped", "resident"),
-)
 # The valid values of the fields that hold one of several words.
 WORDS = MappingProxyType(
     {
@@ -77,8 +69,14 @@ WORDS = MappingProxyType(
         # on a thread of autograd's; `two_cores`: all threads of the process ran on two cores; `no_benchmark`: cuDNN
         # chose its algorithms by rules, as is PyTorch's default, instead of timing them first.
         "host_setting": ("default", "calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark"),
-        "form": FORMS,
-        "reader": READERS,
+        # How the images lie on the disk. `embedded`: in labkit's own cache, as for all trials without a reader.
+        # `labkit.data.stored` explains the others.
+        "form": ("embedded", "jpeg", "shards", "tfrecord", "parquet", "cache"),
+        # Who reads them. `own`: labkit's loaders (`loader`). `labkit.data.readers` explains the others.
+        "reader": (
+            *("own", "torch_pil", "torch_decode", "torch_nvjpeg", "tf_data", "grain", "webdataset", "dali"),
+            *("mapped", "resident"),
+        ),
         "cache": ("warm", "cold"),  # whether the operating system's page cache holds the files before an epoch
         # With several readers. `own`: each takes all images, in an order of its own; `shared`: each takes its part of
         # one order.
@@ -87,7 +85,12 @@ WORDS = MappingProxyType(
 )
 # Of these, the values that only earlier records have: nothing plans or runs them.
 RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {"constraint": ("gradient_penalty",), "host_setting": WORDS["host_setting"][1:]}
+    {
+        "constraint": ("gradient_penalty",),
+        "host_setting": WORDS["host_setting"][1:],
+        "form": ("parquet",),
+        "reader": ("torch_decode", "torch_nvjpeg", "grain", "dali"),
+    }
 )
 NO_DATA = "none"  # for workloads that take no images
 OF_NETWORKS = ("train", "infer", "gan")  # the workloads with a network
@@ -96,6 +99,14 @@ ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samp
 
 # Fields of trials whose images lie on the disk in a form that others read too.
 OF_READERS = ("reader", "workers", "cache", "readers", "reader_order")
+
+
+def measured(name: str) -> tuple[str, ...]:
+    """Return the values of a field of `WORDS` that trials are measured with."""
+    return tuple(word for word in WORDS[name] if word not in RETIRED.get(name, ()))
+
+
+FORMS, READERS = measured("form"), measured("reader")
 
 _AT_LEAST = MappingProxyType(
     {
@@ -188,7 +199,7 @@ class Trial:
                 raise UserError(f"a trial's {name} must be a finite number, not {value}.")  # JSON has no other
         for name, valid in WORDS.items():
             if getattr(self, name) not in valid:
-                raise unknown(f"trial {name}", getattr(self, name), valid)
+                raise unknown(f"trial {name}", getattr(self, name), measured(name))
         if self.framework not in FRAMEWORKS and "." not in self.workload:  # a user's own module may use another
             raise unknown("trial framework", self.framework, FRAMEWORKS)
         for name, least in _AT_LEAST.items():
@@ -329,10 +340,9 @@ def refuse_retired(trials: Iterable[Trial]) -> None:
     """Raise UserError for a trial with a value in `RETIRED`."""
     for trial, (name, retired) in itertools.product(trials, RETIRED.items()):
         if (value := getattr(trial, name)) in retired:
-            left = [repr(word) for word in WORDS[name] if word not in retired]
             raise UserError(
                 f"{name}={value!r} is valid only for reading earlier records and is not measured any more: "
-                f"give {name}={' or '.join(left)}."
+                f"give {name}={' or '.join(map(repr, measured(name)))}."
             )
 
 

@@ -46,7 +46,7 @@ def file(folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("form", ["jpeg", "shards", "tfrecord", "parquet", "cache"])
+@pytest.mark.parametrize("form", ["jpeg", "shards", "tfrecord", "cache"])
 def test_a_dropped_set_is_read_from_the_disk_once(form: str, made: dict[str, StoredSet]) -> None:
     stored = made[form]
     for path in stored.files:

@@ -55,16 +55,7 @@ def from_tfrecord(stored: StoredSet) -> Pairs:
         yield int(example["image/class/label"]), example["image/encoded"].numpy()
 
 
-def from_parquet(stored: StoredSet) -> Pairs:
-    from pyarrow import parquet
-
-    for file in stored.files:
-        table = parquet.ParquetFile(file).read()
-        assert [str(field.type) for field in table.schema] == ["binary", "int64"]
-        yield from zip(table["label"].to_pylist(), table["image"].to_pylist(), strict=True)
-
-
-@pytest.mark.parametrize("read", [from_shards, from_tfrecord, from_parquet])
+@pytest.mark.parametrize("read", [from_shards, from_tfrecord])
 def test_a_packed_form_holds_the_labels_and_bytes_of_the_jpeg_files(
     read: Callable[[StoredSet], Pairs], made: dict[str, StoredSet]
 ) -> None:
@@ -138,7 +129,7 @@ def test_an_unknown_form_names_the_valid_ones(own: Path) -> None:
 
 def test_a_missing_form_names_those_that_are_there(own: Path) -> None:
     (own / "shards" / "index.json").unlink()
-    with pytest.raises(UserError, match=r"no whole shards form; whole forms there: jpeg, tfrecord, parquet, cache\."):
+    with pytest.raises(UserError, match=r"no whole shards form; whole forms there: jpeg, tfrecord, cache\."):
         open_stored(own, "shards")
 
 
@@ -223,21 +214,20 @@ def test_a_users_folder_is_used_as_it_stands_and_not_written_to(
         "n01440764": 0,
         "n15075141": 1,
     }
-    for form in (from_shards, from_parquet):
-        assert Counter(form(stored[form.__name__.removeprefix("from_")])) == Counter(from_jpeg(stored["jpeg"]))
+    assert Counter(from_shards(stored["shards"])) == Counter(from_jpeg(stored["jpeg"]))
     assert stored["cache"].images == 19
 
 
 def test_a_change_in_a_users_folder_is_noticed_and_every_form_made_anew(user: Path, tmp_path: Path) -> None:
     folder = tmp_path / "forms"
-    old = make_from_folder(user, folder=folder, forms=["jpeg", "parquet"])
-    assert make_from_folder(user, folder=folder, forms=["parquet"])["parquet"] == old["parquet"]
+    old = make_from_folder(user, folder=folder, forms=["jpeg", "shards"])
+    assert make_from_folder(user, folder=folder, forms=["shards"])["shards"] == old["shards"]
     shutil.copy(user / old["jpeg"].samples[0].path, user / "train" / "n15075141" / "more.jpg")
     with pytest.raises(UserError, match="n15075141 is not as"):
         open_stored(folder, "jpeg")
-    new = make_from_folder(user, folder=folder, forms=["jpeg", "parquet"])
+    new = make_from_folder(user, folder=folder, forms=["jpeg", "shards"])
     assert new["jpeg"].images == 21 and new["jpeg"].checksum != old["jpeg"].checksum
-    assert Counter(from_parquet(new["parquet"])) == Counter(from_jpeg(new["jpeg"]))
+    assert Counter(from_shards(new["shards"])) == Counter(from_jpeg(new["jpeg"]))
 
 
 def test_a_folder_of_another_layout_is_refused_with_the_layout(tmp_path: Path) -> None:

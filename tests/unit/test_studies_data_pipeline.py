@@ -32,7 +32,7 @@ IMAGE_BYTES = 110_000
 SET_IMAGES = 1_000
 NEED = {"alexnet": 6_000.0, "resnet50": 1_000.0}
 ALONE = {"torch_pil": 200.0, "tf_data": 300.0}  # images/s of a worker
-NO_DALI = "the reader dali needs nvidia.dali, which is not installed"
+NO_WEBDATASET = "the reader webdataset needs webdataset, which is not installed"
 
 
 class Lab:
@@ -77,8 +77,8 @@ def images_per_s(trial: Trial) -> float:
 
 
 def record(trial: Trial, number: int) -> Record:
-    if trial.reader == "dali":
-        return failed(STUDY, trial, number, "unsupported", NO_DALI)
+    if trial.reader == "webdataset":
+        return failed(STUDY, trial, number, "unsupported", NO_WEBDATASET)
     rate = images_per_s(trial)
     if not trial.epochs:
         made = blocks(STUDY, trial, number, rate * NOISE[number - 1])
@@ -221,15 +221,15 @@ def test_a_stall_is_what_a_training_loses_against_images_in_memory() -> None:
 
 def test_a_loader_that_is_not_installed_is_a_row_with_its_reason() -> None:
     loads = alone(table())
-    dali = loads[loads["reader"] == "dali"]
-    assert set(dali["reason"]) == {NO_DALI} and dali["images_per_s"].isna().all()
+    lacking = loads[loads["reader"] == "webdataset"]
+    assert set(lacking["reason"]) == {NO_WEBDATASET} and lacking["images_per_s"].isna().all()
 
 
 def test_the_smallest_and_the_largest_need_are_marked_beside_loaders_that_ran() -> None:
     needed = pd.DataFrame({"setting": ["AlexNet", "VGG-16", "ResNet-50"], "value": [6_000.0, 300.0, 1_000.0]})
     ticks = pipeline.as_ticks(needed, alone(table()))
     assert dict(ticks[["label", "value"]].itertuples(index=False, name=None)) == {"AlexNet": 6_000, "VGG-16": 300}
-    assert "torch_pil" in set(ticks["reader"]) and "dali" not in set(ticks["reader"])
+    assert "torch_pil" in set(ticks["reader"]) and "webdataset" not in set(ticks["reader"])
 
 
 def test_the_fewest_workers_that_deliver_enough_are_named_else_the_fastest_loader() -> None:

@@ -1,21 +1,15 @@
 """Readers: the loaders that people use, over a data set on the disk in the forms that people use.
 
-    reader         reads and decodes with                                   on which form
-    torch_pil      PyTorch's DataLoader, Pillow and torchvision's transforms     jpeg, parquet
-    torch_decode   DataLoader and torchvision's JPEG decoder                     jpeg, parquet
-    torch_nvjpeg   DataLoader for the bytes; the GPU decodes (nvJPEG)            jpeg, parquet
-    tf_data        tf.data, which decodes only the rows of the crop              jpeg, tfrecord
-    grain          Grain's DataLoader and Pillow                                 jpeg
-    webdataset     WebDataset in the workers of a DataLoader, and Pillow         shards
-    dali           NVIDIA DALI: the CPU and the GPU decode together              jpeg
-    mapped         NumPy, from decoded images in a memory-mapped file            cache
-    resident       decoded images in the device's memory: the bound              cache
+    reader       reads and decodes with                                      on which form
+    torch_pil    PyTorch's DataLoader, Pillow and torchvision's transforms   jpeg
+    tf_data      tf.data, which decodes only the rows of the crop            jpeg, tfrecord
+    webdataset   WebDataset in the workers of a DataLoader, and Pillow       shards
+    mapped       NumPy, from decoded images in a memory-mapped file          cache
+    resident     decoded images in the device's memory: the bound            cache
 
-`workers` are processes (DataLoader, Grain) or threads (tf.data, DALI, `mapped`). 0 is one thread, the caller's; tf.data
-and DALI then take the number that they choose. Training images get a random resized crop and a random flip. Decoded
-images have one size, so `mapped` and `resident` crop them at a random place, and do not resize.
-
-This module does not import torch, because workers of Grain import it.
+`workers` are processes (DataLoader) or threads (tf.data, `mapped`). 0 is one thread, the caller's; tf.data then takes
+the number that it chooses. Training images get a random resized crop and a random flip. Decoded images have one size,
+so `mapped` and `resident` crop them at a random place, and do not resize.
 """
 
 from __future__ import annotations
@@ -28,7 +22,6 @@ from typing import TYPE_CHECKING
 from labkit.data.order import WHOLE, Shard
 from labkit.errors import Unsupported, UserError, one_of
 from labkit.trial import READERS as OWN_AND_READERS
-from labkit.trial import WORDS
 
 if TYPE_CHECKING:
     from labkit.data.readers.reader import Reader
@@ -36,51 +29,37 @@ if TYPE_CHECKING:
 
 READERS = OWN_AND_READERS[1:]
 READS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("torch_pil", "torch_decode", "torch_nvjpeg"), ("jpeg", "parquet")),
+    "torch_pil": ("jpeg",),
     "tf_data": ("jpeg", "tfrecord"),
-    "grain": ("jpeg",),
     "webdataset": ("shards",),
-    "dali": ("jpeg",),
     **dict.fromkeys(("mapped", "resident"), ("cache",)),
 }
 CACHE_PX = 256  # edge of the images of the form `cache`
 ORDERS = ("shuffled", "as stored")
-SHARING = ("torch_pil", "torch_decode", "torch_nvjpeg", "mapped", "resident")  # readers that can share an order
+SHARING = ("torch_pil", "mapped", "resident")  # readers that can share an order
 _CLASSES = {  # the module of each reader, and its class there
-    **dict.fromkeys(("torch_pil", "torch_decode"), ("of_torch", "LoaderReader")),
-    "torch_nvjpeg": ("of_torch", "NvJpegReader"),
+    "torch_pil": ("of_torch", "LoaderReader"),
     "tf_data": ("of_tensorflow", "TensorFlowReader"),
-    "grain": ("of_grain", "GrainReader"),
     "webdataset": ("of_webdataset", "WebDatasetReader"),
-    "dali": ("of_dali", "DaliReader"),
     "mapped": ("of_cache", "MappedReader"),
     "resident": ("of_cache", "ResidentReader"),
 }
 _PACKAGES = {  # the module that a reader imports, and how it is installed
     "tf_data": ("tensorflow", "pip install tensorflow-cpu"),
-    "grain": ("grain", "pip install grain"),
     "webdataset": ("webdataset", "pip install webdataset"),
-    "dali": ("nvidia.dali", "pip install nvidia-dali-cuda130"),
 }
-_ON_GPU = ("torch_nvjpeg", "dali")
 
 
-def why_not(reader: str, form: str, device: str) -> str | None:
-    """Return why a reader cannot read a form for a device, as a sentence without a full stop; None if it can.
+def why_not(reader: str, form: str) -> str | None:
+    """Return why a reader cannot read a form, as a sentence without a full stop; None if it can.
 
     Raise UserError for an unknown reader.
     """
     if form not in READS[one_of("reader", reader, READERS)]:
         return f"the reader {reader} reads {' and '.join(READS[reader])}, not {form}"
-    if reader in _ON_GPU and device != "cuda":
-        return f"the reader {reader} decodes on an NVIDIA GPU, and the device is {device}"
     package, install = _PACKAGES.get(reader, ("", ""))
-    if package and not _is_installed(package):
+    if package and find_spec(package) is None:
         return f"the reader {reader} needs {package}, which is not installed: `{install}`"
-    if reader in ("torch_decode", "torch_nvjpeg"):
-        from labkit.torchvision_import import why_no_decoder
-
-        return why_no_decoder()
     return None
 
 
@@ -108,7 +87,7 @@ def open_reader(
 
     Raise Unsupported if `why_not` has a reason or decoded images are too small, and UserError for an invalid value.
     """
-    if reason := why_not(name, stored.form, device):
+    if reason := why_not(name, stored.form):
         raise Unsupported(reason)
     one_of("order", order, ORDERS)
     for what, number, least in (("batch", batch, 1), ("image_px", image_px, 1), ("workers", workers, 0)):
@@ -118,8 +97,8 @@ def open_reader(
         raise UserError(f"the reader resident has no workers: give workers=0, not {workers}.")
     if stored.form == "cache" and image_px > CACHE_PX:
         raise Unsupported(f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {image_px}")
-    if shard != WHOLE and (name not in SHARING or stored.form == "parquet"):
-        raise Unsupported(f"the reader {name} cannot share its order of {stored.form} with other readers")
+    if shard != WHOLE and name not in SHARING:
+        raise Unsupported(f"the reader {name} cannot share its order with other readers")
     from labkit.data.readers.reader import Wanted
 
     wanted = Wanted(
@@ -139,11 +118,4 @@ def open_reader(
     return build(wanted)
 
 
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # of the parent package
-        return False
-
-
-assert set(READS) == set(READERS) == set(_CLASSES) and set(READERS) < set(WORDS["reader"])
+assert set(READS) == set(READERS) == set(_CLASSES)

@@ -1,7 +1,6 @@
-"""Readers of PyTorch's DataLoader: its workers decode with Pillow or torchvision, or read bytes for nvJPEG.
+"""The reader of PyTorch's DataLoader, whose workers decode with Pillow, and what WebDataset shares with it.
 
-The sampler never ends, so workers do not wait at the end of an epoch. Parquet files are read by row groups: each worker
-takes its share of the groups in a new order per epoch, and shuffles the rows of a group.
+The sampler never ends, so workers do not wait at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from labkit.data.order import make_order
 from labkit.data.readers.reader import PATIENCE_S, Part, Reader, Wanted
@@ -32,30 +30,18 @@ Sample: TypeAlias = tuple[torch.Tensor, int] | None  # None: unreadable
 
 
 def decoder(wanted: Wanted) -> Decode:
-    """Return the decoder of bytes to uint8 (3, px, px): Pillow or, for `torch_decode`, torchvision's of JPEG."""
+    """Return the decoder of bytes to uint8 (3, px, px), by Pillow."""
     import_torchvision()
     from PIL import Image
-    from torchvision.io import ImageReadMode, decode_jpeg
-    from torchvision.transforms import v2
-
-    if wanted.name == "torch_decode":
-        prepare = v2.Compose(_transforms(wanted))
-        return lambda data: prepare(decode_jpeg(_as_bytes(data), mode=ImageReadMode.RGB))
-    from_pillow = v2.Compose([*_transforms(wanted), v2.PILToTensor()])
-    return lambda data: from_pillow(Image.open(io.BytesIO(data)).convert("RGB"))
-
-
-def _transforms(wanted: Wanted) -> list[Any]:
     from torchvision.transforms import v2
 
     px = wanted.image_px
     if wanted.train:
-        return [v2.RandomResizedCrop(px, antialias=True), v2.RandomHorizontalFlip()]
-    return [v2.Resize(px * 256 // 224, antialias=True), v2.CenterCrop(px)]
-
-
-def _as_bytes(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)  # a copy, because torch requires writable memory
+        crops = [v2.RandomResizedCrop(px, antialias=True), v2.RandomHorizontalFlip()]
+    else:
+        crops = [v2.Resize(px * 256 // 224, antialias=True), v2.CenterCrop(px)]
+    prepare = v2.Compose([*crops, v2.PILToTensor()])
+    return lambda data: prepare(Image.open(io.BytesIO(data)).convert("RGB"))
 
 
 class Files(Dataset[Sample]):
@@ -76,36 +62,6 @@ class Files(Dataset[Sample]):
                 return self._decode(file.read()), int(self._labels[index])
         except UNREADABLE:
             return None
-
-
-class RowGroups(IterableDataset[Sample]):
-    """The rows of Parquet files, decoded in the worker that reads their row group."""
-
-    def __init__(self, wanted: Wanted, decode: Decode) -> None:
-        import pyarrow.parquet as pq
-
-        self._wanted, self._decode, self._epoch, self._groups = wanted, decode, -1, []
-        for file in wanted.stored.files:
-            with suppress(OSError, ValueError):  # a damaged file
-                self._groups += [(file, group) for group in range(pq.ParquetFile(file).num_row_groups)]
-
-    def __iter__(self) -> Iterator[Sample]:
-        import pyarrow.parquet as pq
-
-        self._epoch += 1  # each worker has its own copy, and is asked once per epoch
-        chance, worker = np.random.default_rng((self._wanted.seed, self._epoch)), get_worker_info()
-        shuffled = self._wanted.shuffled
-        order = chance.permutation(len(self._groups)) if shuffled else np.arange(len(self._groups))
-        for chosen in order[worker.id :: worker.num_workers] if worker else order:
-            path, group = self._groups[chosen]
-            with pq.ParquetFile(path) as file:
-                rows = file.read_row_group(group, columns=["image", "label"])
-            images, labels = rows["image"], rows["label"].to_numpy()
-            for row in chance.permutation(len(labels)) if shuffled else range(len(labels)):
-                try:
-                    yield self._decode(images[int(row)].as_py()), int(labels[row])
-                except UNREADABLE:
-                    yield None
 
 
 class _Batches(Sampler[list[int]]):
@@ -132,11 +88,14 @@ def collate(samples: list[Sample]) -> Part:
 
 
 class LoaderReader(Reader):
-    """A DataLoader, by default one that decodes a set."""
+    """A DataLoader, by default one over the JPEG files of a set."""
 
     def __init__(self, wanted: Wanted, parts: Endless | None = None) -> None:
         super().__init__(wanted)
-        self._parts = parts or of_set(wanted, decoder(wanted))
+        if parts is None:
+            files = Files(wanted, decoder(wanted))
+            parts = Endless(wanted, files, batch_sampler=_Batches(wanted, len(files)), collate_fn=collate)
+        self._parts = parts
 
     def close(self) -> None:
         """End the workers."""
@@ -146,15 +105,14 @@ class LoaderReader(Reader):
 class Endless:
     """The parts of a DataLoader, epoch after epoch."""
 
-    def __init__(self, wanted: Wanted, dataset: Any, *, collate_fn: Any = collate, **batches: Any) -> None:
+    def __init__(self, wanted: Wanted, dataset: Any, **options: Any) -> None:
         self._loader: DataLoader[Any] | None = DataLoader(
             dataset,
-            **batches,
+            **options,
             num_workers=wanted.workers,
             persistent_workers=wanted.workers > 0,
             timeout=_POLL_S if wanted.workers else 0,
-            pin_memory=wanted.pinned and wanted.name != "torch_nvjpeg",
-            collate_fn=collate_fn,
+            pin_memory=wanted.pinned,
             generator=torch.Generator().manual_seed(wanted.seed),  # seeds the random crops of the workers
         )
         self._epoch: Iterator[Any] = iter(())
@@ -193,46 +151,3 @@ class Endless:
         if shut_down := getattr(self._epoch, "_shutdown_workers", None):
             shut_down()
         self._epoch, self._loader = iter(()), None
-
-
-def of_set(wanted: Wanted, decode: Decode, collate_fn: Callable[[list[Sample]], Any] = collate) -> Endless:
-    """Return a DataLoader over the files or row groups of a set."""
-    if wanted.stored.form == "jpeg":
-        files = Files(wanted, decode)
-        return Endless(wanted, files, batch_sampler=_Batches(wanted, len(files)), collate_fn=collate_fn)
-    return Endless(wanted, RowGroups(wanted, decode), batch_size=wanted.batch, collate_fn=collate_fn)
-
-
-class NvJpegReader(LoaderReader):
-    """Workers read bytes. The GPU decodes a batch at once, and crops and flips image by image."""
-
-    on_device = True
-
-    def __init__(self, wanted: Wanted) -> None:
-        import_torchvision()
-        from torchvision.transforms import v2
-
-        super().__init__(wanted, of_set(wanted, _as_bytes, list))
-        self._prepare = v2.Compose(_transforms(wanted))
-
-    def _next_part(self) -> Part:
-        samples: list[Sample] = next(self._parts)
-        read = [sample for sample in samples if sample is not None]
-        images = self._decode([data for data, _ in read])
-        prepared = [None if image is None else self._prepare(image) for image in images]
-        good: list[Sample] = [
-            (image, label) for image, (_, label) in zip(prepared, read, strict=True) if image is not None
-        ]
-        part = collate([*good, *[None] * (len(samples) - len(good))])
-        return part._replace(labels=part.labels.to(self.wanted.device, non_blocking=True))
-
-    def _decode(self, data: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """Return the decoded images; None for a damaged one. nvJPEG does not say which image of a batch is damaged."""
-        from torchvision.io import ImageReadMode, decode_jpeg
-
-        try:
-            return list(decode_jpeg(data, mode=ImageReadMode.RGB, device=self.wanted.device)) if data else []
-        except RuntimeError:
-            if len(data) > 1:
-                return [image for one in data for image in self._decode([one])]
-            return [None]

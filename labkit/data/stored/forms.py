@@ -3,7 +3,6 @@
     <folder>/jpeg/      train/<class>/<name>.JPEG, class folders like ImageNet's
              shards/    000000.tar …, WebDataset archives with <key>.jpg and <key>.cls
              tfrecord/  train-00000-of-00016 …, records of tf.train.Example
-             parquet/   train-00000-of-00016.parquet …, columns image (bytes) and label
              cache/     images.npy, uint8 (N, 3, 256, 256), and labels.npy, int64 (N,)
 
 Each form has an `index.json`, which is written last. Files without it are half-written. The JPEG files may also lie in
@@ -24,7 +23,7 @@ from labkit.data.stored.page_cache import sync_file_system
 from labkit.errors import UserError, one_of
 from labkit.places import rewriting, users_path
 
-FORMS = ("jpeg", "shards", "tfrecord", "parquet", "cache")
+FORMS = ("jpeg", "shards", "tfrecord", "cache")
 INDEX = "index.json"
 
 

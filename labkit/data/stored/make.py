@@ -49,7 +49,6 @@ FEWEST_FILES = 16  # of a packed form, so that as many workers of a reader have 
 FILE_NAMES = {
     "shards": "{0:06d}.tar",
     "tfrecord": "train-{0:05d}-of-{1:05d}",
-    "parquet": "train-{0:05d}-of-{1:05d}.parquet",
 }
 
 _BEGUN = "begun.json"  # what a form is made of, written first: half-written files of something else are of no use

@@ -1,4 +1,4 @@
-"""Write the packed forms of a set from its JPEG files: WebDataset shards, TFRecord, Parquet, and decoded pixels.
+"""Write the packed forms of a set from its JPEG files: WebDataset shards, TFRecord, and decoded pixels.
 
 Packed files hold the images in a random order, because readers of packed forms shuffle within a buffer only. TFRecord's
 framing is written here: each process would need seconds to import TensorFlow, and the framing is short.
@@ -10,7 +10,7 @@ import functools
 import io
 import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -27,7 +27,6 @@ from labkit.places import replacing, rewriting
 
 EDGE_PX = 256  # of an image in the cache form: the shorter side is scaled to it, and the centre is kept
 IMAGES_FILE, LABELS_FILE = "images.npy", "labels.npy"
-ROW_GROUP_BYTES = 32_000_000
 
 _DECODED_AT_ONCE = 256  # images, 50 MB
 _CRC_BLOCK = 1024
@@ -72,28 +71,6 @@ def _write_shard(file: BinaryIO, images: Iterable[Packed]) -> None:
                 member = tarfile.TarInfo(f"{image.number:08d}.{ending}")
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-
-
-def _write_parquet(file: BinaryIO, images: Iterable[Packed]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    schema = pa.schema([("image", pa.binary()), ("label", pa.int64())])
-    with parquet.ParquetWriter(file, schema, compression="none", use_dictionary=False, write_statistics=False) as table:
-        for group in _row_groups(images):
-            columns = [[image.data for image in group], [image.label for image in group]]
-            table.write_table(pa.table(columns, schema=schema))
-
-
-def _row_groups(images: Iterable[Packed]) -> Iterator[list[Packed]]:
-    group: list[Packed] = []
-    for image in images:
-        group.append(image)
-        if sum(len(each.data) for each in group) >= ROW_GROUP_BYTES:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def _write_tfrecord(file: BinaryIO, images: Iterable[Packed]) -> None:
@@ -165,7 +142,6 @@ def crc32c(data: bytes) -> int:
 _WRITERS: dict[str, Callable[[BinaryIO, Iterable[Packed]], None]] = {
     "shards": _write_shard,
     "tfrecord": _write_tfrecord,
-    "parquet": _write_parquet,
 }
 
 

@@ -1,4 +1,4 @@
-"""`index.json` of a stored set: shards, TFRecord, Parquet, JPEG files or decoded pixels."""
+"""`index.json` of a stored set: shards, TFRecord, JPEG files or decoded pixels."""
 
 from labkit.data.stored.forms import FORMS, open_stored
 from tests.fuzz.check import documented, written
