@@ -11,7 +11,8 @@ from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.data.stored import FORMS, StoredSet, make_from_folder, make_set, open_stored
 from labkit.data.stored.make import Progress
-from labkit.errors import DataError, UserError
+from labkit.data.stored.pack import why_not_made
+from labkit.errors import DataError, Unsupported, UserError
 from labkit.places import users_path
 from labkit.registry import STUDIES, check_scale
 
@@ -47,10 +48,11 @@ def stored_set(
     """Return the name (a trial's `data`) and the forms of a stored set of `images`. Make forms that are missing.
 
     The images are the user's if the folder holds JPEG files in `train/<class>/` (all of them if there are fewer), else
-    drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there. Raise UserError
-    for a folder that no study can take, and the errors of `labkit.data.stored.make_set` and `make_from_folder`.
+    drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there, and one that
+    cannot be made here is left out. Raise UserError for a folder that no study can take, and the errors of
+    `labkit.data.stored.make_set` and `make_from_folder`.
     """
-    wanted = [form for form in FORMS if form == "jpeg" or form in forms]
+    wanted = [form for form in FORMS if form == "jpeg" or (form in forms and why_not_made(form) is None)]
     if holds_training_files(name_or_path):
         made = make_from_folder(name_or_path, images=images, forms=wanted, progress=progress)
         folders = {Path(sample.path).parent.name for sample in made["jpeg"].samples}
@@ -72,7 +74,10 @@ def holds_training_files(name_or_path: str) -> bool:
 
 
 def stored_by_checksum(form: str, checksum: str) -> StoredSet:
-    """Return the stored set with this content, as `open_by_checksum` does. Raise DataError if no whole one is there."""
+    """Return the stored set with this content, as `open_by_checksum` does.
+
+    Raise DataError if no whole one is there, and Unsupported if none can be made here.
+    """
     for folder in sorted(cache_dir().glob("stored-*")):
         try:
             stored = open_stored(folder, form)
@@ -80,6 +85,8 @@ def stored_by_checksum(form: str, checksum: str) -> StoredSet:
             continue
         if stored.checksum == checksum:
             return stored
+    if reason := why_not_made(form):
+        raise Unsupported(reason)
     raise DataError(
         f"no whole {form} form in {cache_dir()} has the checksum {checksum}; make the set first, or set LABKIT_CACHE "
         "to the folder that holds it."

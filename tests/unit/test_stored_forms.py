@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from labkit.data.stored import FORMS, StoredSet, cache_folder, images, make_from_folder, make_set, open_stored, pack
+from labkit.data.stored import FORMS, StoredSet, cache_folder, images, make_from_folder, make_set, open_stored
 from labkit.errors import DataError, UserError
 from labkit.torchvision_import import import_torchvision
 
@@ -110,14 +110,6 @@ def test_files_have_the_size_and_the_coded_bits_of_imagenets(seed: int) -> None:
     assert 480 < np.mean([max(size) for size in sizes]) < 520
     bits_per_pixel = 8 * sum(map(len, files)) / sum(width * height for width, height in sizes)
     assert 4 < bits_per_pixel < 6  # ImageNet's: 110 KB for 500 x 375
-
-
-def test_the_crc_of_tfrecord_has_the_published_values() -> None:
-    assert pack.crc32c(b"123456789") == 0xE3069283
-    assert pack.crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
-    assert pack.crc32c(bytes(range(32))) == 0x46DD794E
-    data = np.random.default_rng(0).bytes(3000)  # three blocks, the first of them not full
-    assert pack.crc32c(data[:2999]) != pack.crc32c(data)
 
 
 def test_an_unknown_form_names_the_valid_ones(own: Path) -> None:

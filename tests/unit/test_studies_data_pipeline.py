@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from labkit.claims.evidence import Side
-from labkit.data.chosen import DRAWN, OWN, check_use, stored_set
+from labkit.data.chosen import DRAWN, OWN, check_use, stored_by_checksum, stored_set
 from labkit.data.readers import READS
-from labkit.data.stored import images
-from labkit.errors import UserError
+from labkit.data.stored import images, make_set
+from labkit.errors import Unsupported, UserError
 from labkit.hardware.profile import load_profile
 from labkit.records import Record
 from labkit.records.reads import ReadEpoch, Reads
@@ -187,6 +187,19 @@ def test_a_folder_with_training_and_validation_images_is_valid_for_this_study_al
 def test_a_folder_without_any_images_is_refused_and_draws_none(user: Path) -> None:
     with pytest.raises(UserError, match=r"DATA=.*cat has no train/<class>/\*\.JPEG"):
         stored_set(str(user / "train" / "cat"), 4, forms=[])
+
+
+def test_without_tensorflow_the_form_that_it_writes_is_left_out_and_its_trials_say_why(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labkit.data.stored.pack.find_spec", lambda _: None)
+    made = stored_set(str(user), 2, forms=["shards", "tfrecord"])[1]
+    assert set(made) == {"jpeg", "shards"}
+    with pytest.raises(Unsupported, match="TensorFlow writes the form tfrecord, and it is not installed"):
+        stored_by_checksum("tfrecord", made["jpeg"].checksum)
+    with pytest.raises(UserError, match=r"`pip install tensorflow-cpu`, or ask for other forms\.$"):
+        make_set(user.parent / "set", images=2, classes=1)
+    assert [path.name for path in (user.parent / "set").rglob("*")] == [".lock"], "nothing is begun"
 
 
 def test_an_open_study_makes_its_images_only_where_it_measures(user: Path) -> None:

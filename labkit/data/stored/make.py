@@ -34,7 +34,7 @@ from labkit.data.stored.forms import (
     read_index,
     write_index,
 )
-from labkit.data.stored.pack import EDGE_PX, IMAGES_FILE, LABELS_FILE, pack_file, write_cache
+from labkit.data.stored.pack import EDGE_PX, IMAGES_FILE, LABELS_FILE, pack_file, why_not_made, write_cache
 from labkit.data.stored.page_cache import file_system
 from labkit.data.stored.processes import in_processes
 from labkit.data.stored.user_folder import scan
@@ -43,7 +43,7 @@ from labkit.places import replacing, users_path
 
 Progress = Callable[[str, int, int], None]  # form, images done, images in all
 
-PACK_VERSION = 1  # raise it with any change to the packed forms
+PACK_VERSION = 1  # raise it with any change to what the packed forms hold
 FILE_BYTES = 100_000_000  # of a packed file
 FEWEST_FILES = 16  # of a packed form, so that as many workers of a reader have a file each
 FILE_NAMES = {
@@ -77,7 +77,7 @@ def make_set(
     with _making(here, forms):
         _require_same(here, of)
         jpegs = _whole(here, "jpeg")
-        _require_room(here, forms, jpegs, images)
+        _check_possible(here, forms, jpegs, images)
         if not jpegs:
             _begin(here, "jpeg", of)
             jpegs = _draw_all(here, images=images, classes=classes, seed=seed, progress=progress)
@@ -110,7 +110,7 @@ def make_from_folder(
             _begin(here, "jpeg", of)
             write_index(here, scan(root, images))
             jpegs = open_stored(here, "jpeg")
-        _require_room(here, forms, jpegs, jpegs.images)
+        _check_possible(here, forms, jpegs, jpegs.images)
         return _pack_all(here, jpegs, forms, progress)
 
 
@@ -158,10 +158,15 @@ def _whole(folder: Path, form: str) -> StoredSet | None:
         return None  # missing, half-written or damaged
 
 
-def _require_room(folder: Path, forms: Sequence[str], jpegs: StoredSet | None, images: int) -> None:
-    """Raise UserError if the forms that are not whole don't fit. Files of theirs that are there need no more room."""
+def _check_possible(folder: Path, forms: Sequence[str], jpegs: StoredSet | None, images: int) -> None:
+    """Raise UserError if a form that is not whole can't be made here, or if there is no room for all of them.
+
+    Files of theirs that are there need no more room.
+    """
     of_jpegs = jpegs.file_bytes if jpegs else images * drawn.MEAN_FILE_BYTES * 1.05  # the last block of each file
     missing = [form for form in FORMS if (form in forms or form == "jpeg") and not _current(folder, form, jpegs)]
+    for reason in filter(None, map(why_not_made, missing)):
+        raise UserError(f"{reason}, or ask for other forms.")
     needed = sum(images * 3 * EDGE_PX**2 if form == "cache" else of_jpegs * 1.02 for form in missing)
     there = (path for form in missing if form != "cache" for path in (folder / form).rglob("*"))
     needed -= sum(path.stat().st_size for path in there if path.is_file())

@@ -1,17 +1,18 @@
 """Write the packed forms of a set from its JPEG files: WebDataset shards, TFRecord, and decoded pixels.
 
-Packed files hold the images in a random order, because readers of packed forms shuffle within a buffer only. TFRecord's
-framing is written here: each process would need seconds to import TensorFlow, and the framing is short.
+Packed files hold the images in a random order, because readers of packed forms shuffle within a buffer only.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
-import struct
+import os
 import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -29,8 +30,6 @@ EDGE_PX = 256  # of an image in the cache form: the shorter side is scaled to it
 IMAGES_FILE, LABELS_FILE = "images.npy", "labels.npy"
 
 _DECODED_AT_ONCE = 256  # images, 50 MB
-_CRC_BLOCK = 1024
-_CASTAGNOLI = 0x82F63B78  # the polynomial of CRC-32C, reflected
 
 
 class Packed(NamedTuple):
@@ -39,6 +38,13 @@ class Packed(NamedTuple):
     number: int
     label: int
     data: bytes
+
+
+def why_not_made(form: str) -> str | None:
+    """Return why a form cannot be made here, as a sentence without a full stop; None if it can."""
+    if form == "tfrecord" and find_spec("tensorflow") is None:
+        return "TensorFlow writes the form tfrecord, and it is not installed: `pip install tensorflow-cpu`"
+    return None
 
 
 def read_sample(root: Path, sample: Sample) -> bytes:
@@ -75,68 +81,19 @@ def _write_shard(file: BinaryIO, images: Iterable[Packed]) -> None:
 
 def _write_tfrecord(file: BinaryIO, images: Iterable[Packed]) -> None:
     """Write records of tf.train.Example, with the names of TensorFlow's ImageNet scripts. Labels count from 0."""
-    for image in images:
-        content = _example(image)
-        length = struct.pack("<Q", len(content))
-        file.writelines((length, _masked_crc(length), content, _masked_crc(content)))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else TensorFlow logs its import
+    import tensorflow as tf
 
-
-def _example(image: Packed) -> bytes:
-    """Return a serialised tf.train.Example: Example.features.feature is a map of names to a Feature (feature.proto)."""
-    encoded = _message(1, _message(1, image.data))  # Feature.bytes_list.value
-    label = _message(3, _message(1, _varint(image.label)))  # Feature.int64_list.value, packed
-    entries = (("image/encoded", encoded), ("image/class/label", label))
-    return _message(1, b"".join(_message(1, _message(1, name.encode()) + _message(2, of)) for name, of in entries))
-
-
-def _message(number: int, content: bytes) -> bytes:
-    """Return a length-delimited field of a protocol buffer."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def _masked_crc(data: bytes) -> bytes:
-    crc = crc32c(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-@functools.cache
-def _crc_tables() -> NDArray[np.uint32]:
-    """Return what each value of the byte at each place of a block adds to the block's CRC, uint32 (_CRC_BLOCK, 256)."""
-    step = np.arange(256, dtype=np.uint32)
-    for _bit in range(8):
-        step = np.where(step & 1, step >> 1 ^ np.uint32(_CASTAGNOLI), step >> 1)
-    tables = np.empty((_CRC_BLOCK, 256), np.uint32)
-    tables[-1] = step
-    for place in range(_CRC_BLOCK - 2, -1, -1):  # one more byte follows
-        tables[place] = step[tables[place + 1] & 0xFF] ^ tables[place + 1] >> 8
-    return tables
-
-
-def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of at least 4 bytes, 110 KB in half a millisecond.
-
-    A CRC is linear: that of a block is the XOR of what each byte adds by itself. The first four bytes carry the initial
-    value, and zeros before them add nothing.
-    """
-    blocks = np.zeros((-(-len(data) // _CRC_BLOCK), _CRC_BLOCK), np.uint8)
-    flat = blocks.reshape(-1)[blocks.size - len(data) :]
-    flat[:] = np.frombuffer(data, np.uint8)
-    flat[:4] ^= 0xFF
-    tables = _crc_tables()
-    own = np.bitwise_xor.reduce(tables[np.arange(_CRC_BLOCK), blocks], axis=1)
-    first, second, third, fourth = tables[:4].tolist()
-    crc = 0
-    for block in own.tolist():  # the CRC so far enters a block through its first four bytes
-        crc = block ^ first[crc & 0xFF] ^ second[crc >> 8 & 0xFF] ^ third[crc >> 16 & 0xFF] ^ fourth[crc >> 24]
-    return crc ^ 0xFFFFFFFF
+    train = tf.train
+    try:
+        with tf.io.TFRecordWriter(file.name) as writer:
+            for image in images:
+                encoded = train.Feature(bytes_list=train.BytesList(value=[image.data]))
+                label = train.Feature(int64_list=train.Int64List(value=[image.label]))
+                features = train.Features(feature={"image/encoded": encoded, "image/class/label": label})
+                writer.write(train.Example(features=features).SerializeToString(deterministic=True))
+    except tf.errors.OpError as error:  # TensorFlow's own type for an error of the file system
+        raise OSError(errno.EIO, error.message.rpartition("; ")[2], file.name) from error
 
 
 _WRITERS: dict[str, Callable[[BinaryIO, Iterable[Packed]], None]] = {
