@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.results.columns import NOT_MEASURED
+from labkit.show.quantities import lacks_value
 
 PREFIX = "labkit."
 NO_VALUE = "**Not measured:** no record has the values of this answer."
@@ -37,25 +38,14 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
     """
     import scrapbook
 
-    shown = tuple(bullet for bullet in bullets if not _is_missing(bullet)) or (reason,)
-    if _is_missing(short) or shown == (reason,):
+    shown = tuple(bullet for bullet in bullets if not lacks_value(bullet)) or (reason,)
+    if lacks_value(short) or shown == (reason,):
         short = shown[0].replace("**", "")
-    number = NOT_MEASURED if _is_missing(number) else number
+    number = NOT_MEASURED if lacks_value(number) else number
     for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
         if value:
             scrapbook.glue(PREFIX + name, value)
     return Answer(shown)
-
-
-def _is_missing(bullet: str) -> bool:
-    """Return whether a text says "not measured" and has no value after its bold label, parentheses aside.
-
-    A number in a part of a sentence that is not measured is a setting, and one in ResNet-50 a name. "No difference
-    found" is a value.
-    """
-    parts = re.split(r"[:;] |[.,](?= |$)", re.sub(r"\*\*.*?\*\*|\([^)]*\)", "", bullet))
-    values = [part for part in parts if NOT_MEASURED not in part]
-    return NOT_MEASURED in bullet and not any(re.search(r"(?<![\w-])\d|found", value) for value in values)
 
 
 def _bold(text: str) -> str:

@@ -24,7 +24,7 @@ from labkit.results import is_report
 from labkit.results.columns import NOT_MEASURED
 from labkit.show.frames import configuration, numbers
 from labkit.show.labels import heading
-from labkit.show.quantities import lacks_subject
+from labkit.show.quantities import lacks_subject, lacks_value
 from labkit.show.table import EMPTY, table_html
 
 # Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Every text colour except `faint`
@@ -146,8 +146,8 @@ class Figure:
     metric: str = ""
 
     def __post_init__(self) -> None:
-        if self._is_empty and lacks_subject(self.title):
-            self.title = f"{heading(self.metric)}: {NOT_MEASURED}"
+        if lacks_subject(self.title) and (self._is_empty or lacks_value(self.title)):
+            self.title = f"{heading(self.metric)}: {NOT_MEASURED}" if self._is_empty else heading(self.metric)
 
     @property
     def _is_empty(self) -> bool:

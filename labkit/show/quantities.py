@@ -107,6 +107,20 @@ def lacks_subject(title: str) -> bool:
     return NOT_MEASURED in subject or bool(re.search(rf"(^|\s){MISSING}(\W|$)", subject))
 
 
+def lacks_value(text: str) -> bool:
+    """Return whether a text says "not measured" and has no value after its bold label, parentheses aside.
+
+    A number in a part of a sentence that is not measured is a setting, and one in ResNet-50 a name. "No difference
+    found" is a value.
+
+    >>> lacks_value("**At batch 64:** VGG-16 not measured."), lacks_value("VGG-16 not measured, ResNet-50 3 images/s")
+    (True, False)
+    """
+    parts = re.split(r"[:;] |[.,](?= |$)", re.sub(r"\*\*.*?\*\*|\([^)]*\)", "", text))
+    values = [part for part in parts if NOT_MEASURED not in part]
+    return NOT_MEASURED in text and not any(re.search(r"(?<![\w-])\d|found", value) for value in values)
+
+
 def points(value: float, *beside: float) -> str:
     """Return a difference of shares as text in percentage points, with its sign.
 
