@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from labkit.claims.schema import Claim, MetricName, ProfileName, StudyId
 from labkit.errors import UserError, unknown
-from labkit.hardware.profile import in_short, profile_names, read_yaml
+from labkit.hardware.profile import profile_names, read_yaml
 from labkit.places import ROOT
 
 PAPERS = ROOT / "papers"
@@ -194,6 +194,6 @@ def load_papers(folder: Path = PAPERS) -> list[Paper]:
         try:
             papers.append(Paper.model_validate({**read_yaml(path), "id": path.stem}))
         except ValidationError as error:
-            problems = in_short(error.errors(), _explain)
+            problems = "; ".join(map(_explain, error.errors()))
             raise UserError(f"papers/{path.name}: {problems}.") from error
     return papers

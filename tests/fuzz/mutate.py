@@ -1,4 +1,4 @@
-"""Mutations of inputs: of their bytes, and of the values of JSON and YAML, which keep the syntax intact."""
+"""Mutations of inputs: of their bytes, and of the values of JSON, which keep the syntax intact."""
 
 from __future__ import annotations
 
@@ -132,19 +132,6 @@ def of_json(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
         lines[place] = of_value(lines[place], rng)
         return b"".join(json.dumps(line).encode() + b"\n" for line in lines)[:LARGEST]
     except (ValueError, RecursionError):
-        return of_bytes(data, others, rng)
-
-
-def of_yaml(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
-    """Return a changed YAML text; half of the time as bytes, because YAML has much syntax."""
-    import yaml
-
-    if rng.random() < 0.5:
-        return of_bytes(data, others, rng)
-    try:
-        value = of_value(yaml.load(data, yaml.CSafeLoader), rng)
-        return yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True, default_flow_style=None).encode()[:LARGEST]
-    except Exception:  # noqa: BLE001 - YAML that can't be read or written
         return of_bytes(data, others, rng)
 
 

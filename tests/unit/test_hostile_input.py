@@ -20,7 +20,6 @@ import pytest
 from PIL import Image
 
 from labkit import cli
-from labkit.claims.papers import load_papers
 from labkit.data.ilsvrc2012 import read_image
 from labkit.data.imagenet32 import _check_labels, _load
 from labkit.data.reuters import source
@@ -148,21 +147,6 @@ def huge_png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
-def profile(folder: Path, text: str) -> None:
-    (folder / "x.yaml").write_text(text, encoding="utf-8")
-    load_profile("x", folder)
-
-
-def paper(folder: Path, text: str) -> None:
-    (folder / "x.yaml").write_text(text, encoding="utf-8")
-    load_papers(folder)
-
-
-def folder_called_paper(folder: Path) -> None:
-    (folder / "x.yaml").mkdir()
-    load_papers(folder)
-
-
 def host(folder: Path, **changes: Any) -> None:
     path = folder / "hosts" / f"{HOST}.json"
     path.parent.mkdir()
@@ -220,7 +204,6 @@ def trace_bomb(row: bytes) -> bytes:
 
 
 ROW = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"a":"%s"}},' % (b"a" * 2_000)
-GOOD = "title: x\ndevice: {kind: cpu}\nrunnable: false\nreason: why\n"
 # Each kind of bad input: what reads it, and what the sentence says.
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "records of 1 GB": (sparse, "has more than 134,217,728 bytes of records"),
@@ -312,33 +295,6 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "'pipe:touch marker; ' is no absolute path",
     ),
     "weights that repeat one number 10^10 times": (repeated_tensor, "its tensors are larger than the file"),
-    "a profile with a date that does not exist": (
-        lambda folder: profile(folder, GOOD + "description: 2001-99-99\n"),
-        "x.yaml is not valid YAML",
-    ),
-    "a profile with an integer of 5,000 digits": (
-        lambda folder: profile(folder, GOOD + f"description: {'9' * 5000}\n"),
-        "x.yaml is not valid YAML",
-    ),
-    "a profile nested 100,000 times": (lambda folder: profile(folder, "[" * 100_000), "x.yaml is not valid YAML"),
-    "a profile that extends a file elsewhere": (
-        lambda folder: profile(folder, "extends: ../../../etc/passwd\n"),
-        "unknown profile to extend '../../../etc/passwd'",
-    ),
-    "a profile with a list as key": (lambda folder: profile(folder, "? [a]\n: 1\n"), "a key is a list or a mapping"),
-    "a profile with an impossible pattern": (
-        lambda folder: profile(folder, GOOD.replace("cpu", f"cuda, pattern: 'a{{{'9' * 30}}}'")),
-        "not a regular expression",
-    ),
-    "a profile of 20,000 unknown keys": (
-        lambda folder: profile(folder, GOOD + "".join(f"k{n}: 1\n" for n in range(20_000))),
-        "and 19,995 more problems",
-    ),
-    "a paper of 20,000 unknown keys": (
-        lambda folder: paper(folder, "".join(f"k{n}: 1\n" for n in range(20_000))),
-        "more problems",
-    ),
-    "a folder called like a paper": (folder_called_paper, "x.yaml can't be read: Is a directory"),
     "a packed trace that unpacks to 1 GB of rows": (
         lambda folder: trace(folder, gzip.compress(b"[") + trace_bomb(ROW)),
         "unpacks to over 100 times its size, so it is no trace",
