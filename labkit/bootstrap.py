@@ -40,7 +40,7 @@ def main() -> int:
     is_index = index.startswith(("https://", "http://", "file://")) or os.path.isdir(index)  # noqa: PTH112
     if index and not is_index:  # pip would take torch from PyPI instead
         return _refuse(
-            f"TORCH_INDEX={index[:200]!r} is no address of a package index; give one such as "
+            f"TORCH_INDEX={index!r} is no address of a package index; give one such as "
             "https://download.pytorch.org/whl/cu126, or leave it out for the build that fits this machine."
         )
     folder = Path(sys.argv[1]).absolute()

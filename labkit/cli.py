@@ -91,7 +91,7 @@ def _seconds(time: str) -> float:
         sum(int(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True)) if parts else 0
     )
     if not seconds:
-        raise UserError(f"TIME={time[:80]} is no time; valid: hours, minutes and seconds, such as 45m, 1h30m or 90s.")
+        raise UserError(f"TIME={time} is no time; valid: hours, minutes and seconds, such as 45m, 1h30m or 90s.")
     return float(seconds)
 
 
@@ -101,9 +101,7 @@ def _nodes(on: str, nodes: str) -> int:
     if nodes and not on:
         raise UserError("NODES= needs ON=slurm: without ON=slurm, labkit measures this machine alone.")
     if nodes and not re.fullmatch(r"0*[1-9][0-9]{0,5}", nodes):
-        raise UserError(
-            f"NODES={nodes[:80]} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate."
-        )
+        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate.")
     return int(nodes or 1)
 
 

@@ -12,24 +12,18 @@ T = TypeVar("T")
 
 PACKAGE = str(Path(__file__).parent)
 LONGEST = 2_000  # characters of a message
-LONGEST_NAME = 80  # characters of a wrong name in it
-
-
-def printable(text: str) -> str:
-    """Return the text with a space for each character that no terminal prints: control, bidi marks, half a pair."""
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 class LabkitError(Exception):
     """A failure that is not the user's mistake; `labkit` exits with code 1.
 
-    A message may quote a file of somebody else. So it is one line, printable and not long.
+    A message may quote a record of somebody else. So it is one line, printable and not long.
     """
 
     exit_code = 1
 
     def __str__(self) -> str:
-        text = printable(super().__str__())
+        text = "".join(sign if sign.isprintable() else " " for sign in super().__str__())
         return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
@@ -66,10 +60,8 @@ def nearest_first(given: str, valid: Iterable[str]) -> list[str]:
 
 def unknown(what: str, given: object, valid: Iterable[str], *, hint: str = "") -> UserError:
     """Return the error for a name that is not in `valid`. It lists the valid names, nearest first."""
-    given = str(given)
-    given = given if len(given) <= LONGEST_NAME else f"{given[:LONGEST_NAME]} …"
-    names = ", ".join(nearest_first(given, valid))
-    return UserError(f"unknown {what} {given!r}; valid: {names}." + (f" {hint}" if hint else ""))
+    names = ", ".join(nearest_first(str(given), valid))
+    return UserError(f"unknown {what} {str(given)!r}; valid: {names}." + (f" {hint}" if hint else ""))
 
 
 def one_of(what: str, given: T, valid: Collection[str], *, hint: str = "") -> T:

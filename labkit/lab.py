@@ -29,7 +29,7 @@ def start_lab(options: str) -> None:
         given = shlex.split(options)
     except ValueError as error:
         raise UserError(
-            f"LAB={options[:200]!r} can't be read: {error}. Valid are options of JupyterLab, as in "
+            f"LAB={options!r} can't be read: {error}. Valid are options of JupyterLab, as in "
             'LAB="--no-browser --port 9000".'
         ) from error
     as_root = ["--allow-root"] if os.geteuid() == 0 else []  # in a container there often is no other user

@@ -27,7 +27,7 @@ def users_path(given: str | Path) -> Path:
     try:
         return Path(given).expanduser()
     except RuntimeError as error:
-        raise UserError(f"{str(given)[:200]} begins with the home folder of a user who is not known here.") from error
+        raise UserError(f"{given} begins with the home folder of a user who is not known here.") from error
 
 
 def as_typed(path: Path) -> str:

@@ -37,9 +37,7 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
     try:
         return open_data(name_or_path)
     except (OSError, RuntimeError) as error:  # a name that is too long, another user's folder, no permission
-        raise UserError(
-            f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
-        ) from error
+        raise UserError(f"DATA={name_or_path} can't be read: {error}. Name a folder that you can read.") from error
 
 
 def stored_set(
@@ -61,7 +59,7 @@ def stored_set(
         try:
             data_at_scale(name_or_path, "smoke")
         except (UserError, DataError) as error:
-            raise UserError(f"DATA={name_or_path[:200]} has no train/<class>/*.JPEG for this study. {error}") from error
+            raise UserError(f"DATA={name_or_path} has no train/<class>/*.JPEG for this study. {error}") from error
     folder = cache_dir() / f"stored-drawn-{images}"
     classes = min(DRAWN_CLASSES, max(1, images // IMAGES_OF_CLASS))
     return DRAWN, make_set(folder, images=images, classes=classes, forms=wanted, progress=progress)
@@ -112,6 +110,6 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
     except OSError:
         return  # opening the folder reports the reason
     raise UserError(
-        f"DATA={name_or_path[:200]} holds ImageNet's validation set, which is no training set: {', '.join(training)} "
+        f"DATA={name_or_path} holds ImageNet's validation set, which is no training set: {', '.join(training)} "
         f"can't use it, only {', '.join(SCORING)} can (STUDY={STUDIES[SCORING[0]].name})."
     )

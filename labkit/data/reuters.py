@@ -105,11 +105,11 @@ def source(path: str | Path) -> Source:
     file = users_path(path)
     try:
         if not file.is_file():
-            raise UserError(f"REUTERS={str(path)[:200]} is no file; name {EXPECTED}.")
+            raise UserError(f"REUTERS={path} is no file; name {EXPECTED}.")
         file = file.resolve()
         status = file.stat()
     except OSError as error:
-        raise UserError(f"REUTERS={str(path)[:200]} can't be read: {error}. Name a file that you can read.") from error
+        raise UserError(f"REUTERS={path} can't be read: {error}. Name a file that you can read.") from error
     stamp = f"{VERSION} {file} {status.st_size} {status.st_mtime_ns}"
     read = cache(lambda: _read(file))
 

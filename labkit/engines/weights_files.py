@@ -69,13 +69,13 @@ def check_folder(given: str) -> Path:
     )
     try:
         if not folder.is_dir():
-            raise UserError(f"WEIGHTS={given[:200]} is not a folder; name one that holds {wanted}.")
+            raise UserError(f"WEIGHTS={given} is not a folder; name one that holds {wanted}.")
         names = sorted(path.name for path in folder.iterdir())
     except OSError as error:
-        raise UserError(f"WEIGHTS={given[:200]} can't be read: {error}. Name a folder that you can read.") from error
+        raise UserError(f"WEIGHTS={given} can't be read: {error}. Name a folder that you can read.") from error
     if not any(is_name(name) for name in names):
         there = f"; there is {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}" if names else ""
-        raise UserError(f"WEIGHTS={given[:200]} holds no weights: wanted are {wanted}{there}.")
+        raise UserError(f"WEIGHTS={given} holds no weights: wanted are {wanted}{there}.")
     torchvision_files.check_names(names)
     return folder.absolute()
 

@@ -263,7 +263,7 @@ def _given_commit(given: str) -> str | None:
     commit, _, source = given.partition("@")
     if given and source != source_hash():
         raise UserError(
-            f"LABKIT_COMMIT={given[:80]} is not this code, whose hash is {source_hash()}. Give COMMIT@SOURCE as "
+            f"LABKIT_COMMIT={given} is not this code, whose hash is {source_hash()}. Give COMMIT@SOURCE as "
             "`python -m labkit.hardware.host` prints it in a checkout of the same code, or leave it out."
         )
     return commit or None

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from pyarrow.parquet import read_metadata
 
-from labkit.errors import printable
 from labkit.places import replacing
 from labkit.records import short_hash
 from labkit.records.series import Series
@@ -53,7 +52,7 @@ class SeriesStore:
             if not all(pd.api.types.is_numeric_dtype(frame[name]) for name in NUMBERS):
                 raise ValueError(f"{', '.join(NUMBERS)} are not numbers")
         except Exception as error:  # pyarrow and pandas raise nearly anything for a damaged file
-            why = printable((str(error).strip() or type(error).__name__).splitlines()[0])[:300]
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise OSError(
                 f"{self.path} is no Parquet file of series ({why}); restore it from version control"
             ) from error

@@ -25,8 +25,6 @@ _TERMINAL = re.compile(
     r"|\x1b[ -/]*[0-~]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
-# Control characters, and the marks that turn the direction of the text around them.
-_UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # A URL with a host in an attribute of an element that loads the URL. `a` and `area` load nothing, nor does a text: the
 # first expression also finds a tag in a quoted text.
 _REMOTE = re.compile(
@@ -118,7 +116,7 @@ def write_page(page: Path, text: str) -> None:
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
         )
     with replacing(page) as new:
-        new.write_text(with_stacked_tables(_UNSHOWN.sub("\ufffd", text)), encoding="utf-8", errors="replace")
+        new.write_text(with_stacked_tables(text), encoding="utf-8", errors="replace")
 
 
 def _take_title(notebook: Any) -> str:

@@ -23,7 +23,7 @@ from labkit.data.chosen import READING, check_use, data_at_scale, documents_of_u
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
-from labkit.errors import LabkitError, UserError, printable
+from labkit.errors import LabkitError, UserError
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, mismatch, require_match
 from labkit.hardware.profile import Profile, load_profile
@@ -104,7 +104,7 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Profile, Ho
     profile.timing_at(request.scale)
     check_use(request.data, studies)
     problem = mismatch(profile, host)
-    print(printable(f"{problem}. {ELSEWHERE}" if problem else f"{profile.title}: {host.summary()}"), flush=True)
+    print(f"{problem}. {ELSEWHERE}" if problem else f"{profile.title}: {host.summary()}", flush=True)
     if not set(studies) <= set(READING):  # such a study makes its images when it is planned
         print(data_at_scale(request.data, request.scale).description, flush=True)
     if request.reuters:  # also passed by the environment
@@ -293,7 +293,7 @@ def _run_all(
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
-            print(f"      failed: {printable(outcome.reason.splitlines()[0])}", file=sys.stderr, flush=True)
+            print(f"      failed: {outcome.reason.splitlines()[0]}", file=sys.stderr, flush=True)
         else:
             repaired = study in before and before[study].status == "failed"
             mended = "; its page had failed before, and is repaired" if repaired else ""
@@ -317,7 +317,7 @@ def _run_all(
         except Exception as error:  # noqa: BLE001 - a failed page does not stop the other studies
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
-            print(f"      failed: {printable(failed[study])}", file=sys.stderr, flush=True)
+            print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
     write_site(report, profile, host)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:

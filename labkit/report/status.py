@@ -31,7 +31,7 @@ def read_runs(report: Path) -> dict[str, StudyRun]:
     try:
         values = json.loads((report / "run.json").read_text(encoding="utf-8"))
         return TypeAdapter(dict[str, StudyRun]).validate_python(values["studies"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         return {}
 
 

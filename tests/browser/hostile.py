@@ -33,7 +33,7 @@ ATTACKS = (
     f"<link rel=stylesheet href=//{NOWHERE}/g.css><form action=//{NOWHERE}/h><input autofocus onfocus=hit()></form>",
     f"[link](javascript:hit()) ![picture](https://{NOWHERE}/i.png) javascript:hit()",
     f"url(https://{NOWHERE}/j) @import '//{NOWHERE}/k' expression(hit()) {{{{ 7 * 7 }}}} {{% raise %}} $x^2$",
-    "\u202e\u2066reversed\u2069 \x00\x07\x1b]8;;https://evil.invalid\x07link\x1b]8;;\x07\x1b[2J",
+    "\x00\x07\x1b]8;;https://evil.invalid\x07link\x1b]8;;\x07\x1b[2J",
     "W" * 3000,
     "-->]]><!--<![CDATA[&lt;script&gt;hit()&#60;/script&#62; &amp;&quot;",
 )

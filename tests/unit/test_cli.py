@@ -103,6 +103,7 @@ def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> No
         (["report", "--keep-traces", "yes"], ["KEEP_TRACES", "0, 1"]),
         (["report", "--hw", "cpu", "--weights", "/nowhere"], ["WEIGHTS=/nowhere", "not a folder", "<model>-<px>px-"]),
         (["plan", "--hw", "cpu", "--weights", "/"], ["WEIGHTS=/", "holds no weights", "<model>-<px>px-"]),
+        (["plan", "--hw", "cpu", "--weights", "~nobody-here/w"], ["~nobody-here/w", "home folder of a user"]),
         (["plan", "--hw", "cpu", "--reuters", "/no/reuters.npz"], ["REUTERS=/no/reuters.npz", "no file", "Keras's"]),
         (["render"], ["make render HW="]),
         (["data", "check"], ["which folder"]),

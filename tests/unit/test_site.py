@@ -27,7 +27,7 @@ from labkit.records import PROTOCOL, Blocks, Planned, Record, short_hash
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import pages, scraps
 from labkit.report.html import external_urls
-from labkit.report.status import StudyRun, write_run
+from labkit.report.status import StudyRun, read_runs, write_run
 from labkit.results import Results
 from labkit.show import plots, setup_line, table
 from labkit.trial import NO_DATA, Trial
@@ -343,6 +343,12 @@ def test_the_index_asks_to_measure_then_to_render_a_study(report: Path) -> None:
     executed(report / "14_former.ipynb", headline="A study that this version does not have.")
     write_run(report, "14_former", ran("14_former"))
     assert " not rendered It has records. make render HW=h200 STUDY=training" in row_of(report, TRAINING)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"studies": 3}', '{"studies": {"01_training": {"status": 1}}}'])
+def test_a_damaged_file_of_runs_counts_as_none(content: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(content)
+    assert read_runs(tmp_path) == {}
 
 
 # ---- texts from other sources are escaped on every page -------------------------------------------------------------

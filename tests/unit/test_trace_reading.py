@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.errors import UserError
-from labkit.measure.trace import Events, UntracedError, analyse, read_trace
+from labkit.measure.trace import Events, UntracedError, read_trace
 from labkit.measure.trace import reading as reading_module
-from labkit.measure.trace.events import LONGEST_NAME
 from tests.traces import (
     ADDITION,
     CATEGORIES,
@@ -177,13 +176,6 @@ def test_a_file_that_is_not_a_trace_is_refused(content: bytes, says: str, tmp_pa
     with pytest.raises(UserError, match=rf"given\.json {says}.*export_chrome_trace") as refused:
         read_trace(file)
     assert str(refused.value).count(". ") == 0
-
-
-def test_a_long_name_is_cut_off(tmp_path: Path) -> None:
-    """Otherwise the search for its class would take hours."""
-    file = written([Event("maxpool" * 100_000, kind, 0, 1) for kind in CATEGORIES], tmp_path / "trace.json")
-    assert {len(name) for name in read_trace(file).names} == {LONGEST_NAME}
-    analyse(file)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from labkit.errors import UserError, printable
+from labkit.errors import UserError
 
 Kind = Literal["kernel", "copy", "fill", "call", "operator", "range"]
 Floats = npt.NDArray[np.float64]
@@ -39,7 +39,6 @@ KINDS: dict[str, Kind] = {
 }
 COLUMNS = ("name", "code", "began_s", "ended_s", "stream", "device", "correlation", "bytes")
 LARGEST = 2.0**53  # a double holds whole numbers below it exactly
-LONGEST_NAME = 2_000  # characters; the time of finding a class grows with their square
 UNKNOWN = -1  # value of `bytes` where the trace gives no size
 STEP = "labkit step"  # the range around each traced step
 SECTION = "labkit section: "  # prefix of the ranges of a step's sections; the section's name follows
@@ -126,7 +125,7 @@ class Columns:
         values = (
             began_us * 1e-6,
             (began_us + row["dur"]) * 1e-6,
-            self._names.setdefault(printable(row["name"][:LONGEST_NAME]), len(self._names)),
+            self._names.setdefault(row["name"], len(self._names)),
             CODES[kind],
             thread,
             device,
