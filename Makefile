@@ -34,7 +34,7 @@ LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
 .PHONY: help setup given-python setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
-        test-fuzz test-faults licences hashes audit lint clean
+        test-faults licences hashes audit lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -100,9 +100,6 @@ picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (
 
 test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
 	@"$$LABKIT_PYTHON" -m tests
-
-test-fuzz: $(INSTALLED)  ## run every parser of foreign files on changed inputs (minutes; with Atheris, if installed, better ones)
-	@"$$LABKIT_PYTHON" -m tests.fuzz
 
 test-faults: $(INSTALLED)  ## signals at random moments of 50 reports, full disks, no network and other faults (an hour)
 	@LABKIT_SLOW=1 "$$LABKIT_PYTHON" -m pytest -q tests/faults
