@@ -41,8 +41,6 @@ STD: Levels = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 LAYOUT = f"val with {CLASSES:,} class folders ({FIRST_CLASS} to {LAST_CLASS}) of ImageNet's validation images"
 
 FORMATS = ("JPEG", "PNG")  # ImageNet's .JPEG files are of both
-LARGEST_BYTES = 2**27  # of a file
-MOST_PX = 80_000_000  # of an image: more than ImageNet's largest
 MOST_TIMES_LONGER = 100  # of the longer side than the shorter one
 _CLASS_FOLDER = re.compile(r"n\d{8}")
 _ENDINGS = (".jpeg", ".jpg", ".png")
@@ -122,8 +120,6 @@ def read_image(file: Path) -> Images:
     """
 
     try:
-        if file.stat().st_size > LARGEST_BYTES:
-            raise ValueError(f"it has more than {LARGEST_BYTES:,} bytes")
         image = decoded(file.read_bytes())
     except Exception as error:  # Pillow raises nearly anything for a damaged image: OSError, SyntaxError, ValueError …
         if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the image
@@ -135,9 +131,9 @@ def read_image(file: Path) -> Images:
 def decoded(data: bytes) -> Image:
     """Return the image that a file holds, in RGB.
 
-    Raise ValueError for another format or an absurd size, and Pillow's errors for a damaged file. Pillow would start
-    Ghostscript for a PostScript file of any name. A picture of 1 x 65,000 pixels has few bytes, and gigabytes once its
-    shorter side has 256 pixels.
+    Raise ValueError for another format or an absurd shape, and Pillow's errors for a damaged or huge image. Pillow
+    would start Ghostscript for a PostScript file of any name. A picture of 1 x 65,000 pixels has few bytes, and
+    gigabytes once its shorter side has 256 pixels.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -147,7 +143,7 @@ def decoded(data: bytes) -> Image:
         raise ValueError("it is neither JPEG nor PNG") from error
     with opened:
         width, height = opened.size
-        if width * height > MOST_PX or max(width, height) > MOST_TIMES_LONGER * min(width, height):
+        if max(width, height) > MOST_TIMES_LONGER * min(width, height):
             raise ValueError(f"it has {width:,} x {height:,} pixels")
         return opened.convert("RGB")
 

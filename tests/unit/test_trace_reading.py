@@ -150,15 +150,6 @@ def test_an_invalid_row_is_left_out_in_any_place(other: dict[str, Any], tmp_path
         assert "1 rows" in events.notes[0]
 
 
-@pytest.mark.parametrize("broken", ["[" * 100_000, '{"ph": "X", "ts": ' + "9" * 6_000 + "}"])
-def test_a_row_that_python_cannot_decode_ends_the_file_with_a_note(broken: str, tmp_path: Path) -> None:
-    file = tmp_path / "deep.json"
-    file.write_text('{"traceEvents": [' + ", ".join([*map(json.dumps, rows(SOME)), broken]) + "]}")
-    events = read_trace(file)
-    assert again(events) == SOME
-    assert "breaks off in the middle" in events.notes[-1]
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
