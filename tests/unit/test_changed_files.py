@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,7 @@ def changed_values(draw: st.DrawFn, values: Any) -> bytes:
         if isinstance(parent, dict) and draw(st.booleans()):
             del parent[key]
         else:
-            parent[key] = draw(st.sampled_from(VALUES))
+            parent[key] = deepcopy(draw(st.sampled_from(VALUES)))
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
