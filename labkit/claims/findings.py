@@ -99,7 +99,7 @@ class Findings:
         return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": self.html()}
 
     def _sorted(self) -> list[Finding]:
-        order = ["not replicated", "inconclusive", *GROUPS]  # the last two come again, which `index` does not reach
+        order = ["not replicated", "inconclusive", *GROUPS]  # GROUPS has both again; `index` returns the first
         return sorted(self.findings, key=lambda finding: order.index(finding.group))
 
     def html(self, *, home: str = "", places: bool = False) -> str:

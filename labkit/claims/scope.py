@@ -37,7 +37,7 @@ _NUMBER = re.compile(rf"(?<![\w.-])({_FIGURE})(?!-?\w)")  # no digit of a name s
 
 
 def not_judged(statement: str, tests: tuple[Judged, ...]) -> tuple[str, ...]:
-    """Return the numbers and the hardware of a claim's sentence that none of its judged cases contains.
+    """Return the numbers and the hardware of a claim's sentence that none of its deciding cases contains.
 
     A test contains its bound, the published values of the hardware at hand, and the sizes of its trials. A percentage
     stands for a share or for a change.
@@ -45,7 +45,7 @@ def not_judged(statement: str, tests: tuple[Judged, ...]) -> tuple[str, ...]:
     >>> not_judged("Training in FP16 is 60 % faster on a V100.", ())
     ('V100', '60')
     """
-    judged = [(of_test.test, case) for of_test in tests for case in of_test.cases if case.is_judged]
+    judged = [(of_test.test, case) for of_test in tests for case in of_test.deciding]
     cases = [case for _, case in judged]
     text, missing = _EXCEPTION.sub("", statement), []
     for field, pattern in _SIZES.items():
@@ -117,7 +117,9 @@ def _models_of(test: Test) -> list[object]:
 
 def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     """Return how the trials behind a verdict differ from the paper's, and how many of its tests are judged."""
-    shown = [[case for case in judged.cases if case.effect or case.is_judged] for judged in tests]
+    shown = [
+        [*judged.deciding, *(case for case in judged.cases if case.effect and not case.is_judged)] for judged in tests
+    ]
     cases = [case for of_test in shown for case in of_test]
     sides = [side for case in cases for side in case.sides]
     trials = [side.trial for side in sides]

@@ -1377,7 +1377,9 @@ def test_fewer_than_three_runs_give_no_verdict(runs: int, name: str, verdict: st
 
 def test_a_case_of_fewer_than_three_runs_does_not_block_another_and_the_scope_says_so() -> None:
     finding = found_by(TWO_MODELS, shown({R50: near(2), V16: near(2)[:2]}), models=["resnet50", "vgg16"])
-    assert finding.label == f"replicated, without 1 case of fewer than 3 runs, {ONE_HOST}"
+    assert finding.label == f"replicated, without VGG-16, without 1 case of fewer than 3 runs, {ONE_HOST}"
+    on_four = a_claim(LEVEL, statement="On 1 and 4 GPUs it trains.")
+    assert found_by(on_four, shown({R50: near(2), FOUR: near(2)[:2]})).not_judged == ("1 and 4 GPUs",)
     of_two_tests = a_claim(
         *(a_test(shape="level", at_least=1, select={"model": name}) for name in ("resnet50", "vgg16"))
     )
