@@ -30,7 +30,7 @@ endif
 endif
 endif
 
-LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
+LABKIT := "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
 .PHONY: help setup given-python setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
@@ -49,8 +49,8 @@ help:  ## list the targets
 
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
 
-.venv/.installed: constraints.txt pyproject.toml labkit/bootstrap.py
-	@python3 -I labkit/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
+.venv/.installed: constraints.txt pyproject.toml workbook/bootstrap.py
+	@python3 -I workbook/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
 
 given-python:
 	@"$$LABKIT_PYTHON" -c "import importlib.util as u, sys; \
@@ -60,13 +60,13 @@ given-python:
 
 setup-tf: .venv-tf/.installed  ## TensorFlow in an environment of its own, .venv-tf (with CUDA on a GPU)
 
-.venv-tf/.installed: constraints.txt constraints-tf.txt labkit/bootstrap.py
-	@python3 -I labkit/bootstrap.py .venv-tf tensorflow && touch $@
+.venv-tf/.installed: constraints.txt constraints-tf.txt workbook/bootstrap.py
+	@python3 -I workbook/bootstrap.py .venv-tf tensorflow && touch $@
 
 setup-jax: .venv/.jax  ## add JAX to .venv (with CUDA on a GPU)
 
 .venv/.jax: .venv/.installed
-	@TORCH_INDEX="$$(cat .venv/.torch-index 2>/dev/null)" python3 -I labkit/bootstrap.py .venv jax && touch $@
+	@TORCH_INDEX="$$(cat .venv/.torch-index 2>/dev/null)" python3 -I workbook/bootstrap.py .venv jax && touch $@
 
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report

@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import labkit
+import workbook
 from labkit.errors import LabkitError
-from labkit.places import ROOT
-from labkit.results.columns import WHAT_RAN
-from labkit.results.table import Results
-from labkit.trial import ASKED_AFTER, OF_NETWORKS
+from workbook.paths import ROOT
+from workbook.results.columns import WHAT_RAN
+from workbook.results.table import Results
+from workbook.trials.trial import ASKED_AFTER, OF_NETWORKS
 
 BUSY = 0.98  # median utilisation from which an eager step is bound by the device, not by launches
 WITHIN = (0.02, 0.05, 0.2)
@@ -42,7 +42,7 @@ TRIAL = ["study", "host", "key_hash", "scale", "protocol", "framework_version"]
 
 def recorded(hw: str) -> pd.DataFrame:
     """Return the successful passes of all hosts, a row each. Idle devices are left out."""
-    results = labkit.load(hw)
+    results = workbook.load(hw)
     parts = [*results.selected, *results.others()]
     versions = {(part.host_id, part.study.id, r.framework): r.framework_version for part in parts for r in part.records}
     passes = Results(parts).frame().query("status == 'ok' and workload != 'idle'").copy()
@@ -105,7 +105,7 @@ def shares_within(values: pd.Series) -> dict[str, str]:
 def half_widths(passes: pd.DataFrame) -> pd.DataFrame:
     """Return a row per class: relative half-widths of the trials' 95 % intervals of throughput."""
     passes, rows = grouped(passes, TRIAL), []
-    trials = labkit.estimate(passes, "throughput", by=["class", "group"]).dropna(subset=["high"])
+    trials = workbook.estimate(passes, "throughput", by=["class", "group"]).dropna(subset=["high"])
     trials["half"] = (trials.high - trials.low) / (2 * trials.value)
     trials["deviation"] = trials.group.map(np.log(passes.throughput).groupby(passes.group).std())
     for name, of in trials.groupby("class", observed=True):

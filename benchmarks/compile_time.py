@@ -20,10 +20,10 @@ import time
 import torch
 
 from labkit.data import open_data
-from labkit.measure import reset_compiler
-from labkit.recipes import COMPILED
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import reset_compiler
+from workbook.trials.recipes import COMPILED
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 COLD_S, CACHED_S = 60.0, 20.0
 

@@ -13,12 +13,12 @@ import argparse
 import sys
 
 from labkit.data import DataSet, open_data
-from labkit.measure import HostClock, quiet_collector
-from labkit.recipes import FUSED_ON_CPU, PLAIN
 from labkit.statistics import Interval, log_interval
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads.train import TrainWorkload
+from labkit.timing import HostClock, quiet_collector
+from workbook.trials.recipes import FUSED_ON_CPU, PLAIN
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads.train import TrainWorkload
 
 CASES = (("resnet50", 16), ("resnet50", 64), ("resnet152", 16), ("vgg16", 16))
 LEG_S = 1.0

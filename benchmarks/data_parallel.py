@@ -7,7 +7,7 @@
 Trains every case on one GPU and on several, with the same batch per GPU, through the project's runner: fresh worker
 processes in each pass, trials in random order after the gate, with telemetry. `eager` computes in BF16 and exchanges
 FP32 gradients, as DistributedDataParallel does by default. The other engines exchange BF16 gradients in buckets inside
-the captured step, and divide the update of the large buckets among the GPUs (`labkit/engines/buckets.py`).
+the captured step, and divide the update of the large buckets among the GPUs (`workbook/engines/exchange/buckets.py`).
 
 Prints images/s with the 95 % interval over the passes, and the efficiency. The efficiency of a pass is its images/s
 over the number of GPUs times images/s of the engine's best pass on one GPU. `--bucket-mb` adds other bucket sizes,
@@ -31,17 +31,17 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from labkit.data import DataSet, open_data
-from labkit.hardware.cpu_limits import usable_threads
-from labkit.hardware.host import Host, this_host
-from labkit.hardware.profile import Profile, Timing
-from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
-from labkit.records import Blocks, Record
-from labkit.records.store import Store
-from labkit.run import measure
 from labkit.statistics import Interval, log_interval
-from labkit.trial import INTERCONNECTS, Trial
-from labkit.workloads import Workload
-from labkit.workloads.train import build as build_training
+from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.host import Host, this_host
+from workbook.hardware.profile import Profile, Timing
+from workbook.records import Blocks, Record
+from workbook.records.store import Store
+from workbook.runner import measure
+from workbook.trials.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
+from workbook.trials.trial import INTERCONNECTS, Trial
+from workbook.workloads import Workload
+from workbook.workloads.train import build as build_training
 
 EAGER: Recipe = {name: value for name, value in CAPTURED.items() if name not in ("engine", "optimizer")}
 ENGINES = {
@@ -129,7 +129,7 @@ def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace
 
 def build(trial: Trial, data: DataSet) -> Workload:
     """Return the training workload of a trial with buckets of `trial.size` bytes."""
-    with patch("labkit.engines.buckets.BUCKET_BYTES", trial.size):
+    with patch("workbook.engines.exchange.buckets.BUCKET_BYTES", trial.size):
         return build_training(trial, data)
 
 

@@ -13,16 +13,16 @@ import torch
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from labkit import ranks
 from labkit.data import DataSet
-from labkit.engines.captured import CapturedStep
-from labkit.engines.regions import loss_function
-from labkit.engines.training import Training
-from labkit.recipes import MOMENTUM, WEIGHT_DECAY
-from labkit.trial import Trial
-from labkit.workloads import Workload
-from labkit.workloads.train import TrainWorkload
-from labkit.workloads.train import build as build_training
+from workbook import ranks
+from workbook.engines.captured import CapturedStep
+from workbook.engines.regions import loss_function
+from workbook.engines.training import Training
+from workbook.trials.recipes import MOMENTUM, WEIGHT_DECAY
+from workbook.trials.trial import Trial
+from workbook.workloads import Workload
+from workbook.workloads.train import TrainWorkload
+from workbook.workloads.train import build as build_training
 
 # DistributedDataParallel times its first ten steps with events that no capture may read.
 STEPS_BEFORE_CAPTURE = 11
@@ -46,7 +46,7 @@ class CapturedDdp(Training):
 
     def __init__(self, *about: Any, **how: Any) -> None:
         with (
-            patch("labkit.engines.training.SIDE_STREAM_PX", 0),
+            patch("workbook.engines.training.SIDE_STREAM_PX", 0),
             patch.object(Training, "_make_buckets", lambda *_: None),
         ):
             super().__init__(*about, **how)
@@ -88,7 +88,7 @@ class Zero(Training):
 def build(trial: Trial, data: DataSet) -> Workload:
     """Return the training workload of a trial with PyTorch's exchange."""
     is_captured = "graph" in trial.engine
-    with patch("labkit.workloads.train.Training", CapturedDdp if is_captured else Zero):
+    with patch("workbook.workloads.train.Training", CapturedDdp if is_captured else Zero):
         workload = build_training(trial, data)
     assert isinstance(workload, TrainWorkload)
     if isinstance(workload.run, CapturedStep):

@@ -24,13 +24,13 @@ from typing import NamedTuple
 import torch
 
 from labkit.data import open_data
-from labkit.measure import CudaClock, free_memory, quiet_collector, reset_compiler, time_queries
 from labkit.models import build as build_model
 from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads.infer import InferWorkload
+from labkit.timing import CudaClock, free_memory, quiet_collector, reset_compiler, time_queries
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads.infer import InferWorkload
 
 LEG_S = 0.4
 TAIL = 1.2  # bound on p99 over p50 at batch 1

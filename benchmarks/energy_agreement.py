@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 from labkit.data import open_data
-from labkit.records.series import energy
 from labkit.telemetry.process import TelemetryProcess
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.telemetry.series import energy
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 LOAD_S = 10.0
 POLLED_BOUND, ZEUS_BOUND = 0.03, 0.02

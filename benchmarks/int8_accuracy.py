@@ -19,17 +19,17 @@ from typing import Any
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.engines.calibration import calibration_batches
-from labkit.engines.folding import fold_batch_norm
-from labkit.engines.fused.graph import IMAGES, Graph, read
-from labkit.engines.fused.ranges import STEPS, calibrate
-from labkit.measure import free_memory
-from labkit.records.scored import Scored
 from labkit.statistics import paired_share_difference
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads._weights import make_network
-from labkit.workloads.infer import InferWorkload
+from labkit.timing import free_memory
+from workbook.engines.calibration import calibration_batches
+from workbook.engines.folding import fold_batch_norm
+from workbook.engines.fused.graph import IMAGES, Graph, read
+from workbook.engines.fused.ranges import STEPS, calibrate
+from workbook.records.scored import Scored
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads._weights import make_network
+from workbook.workloads.infer import InferWorkload
 
 NETWORKS = ("resnet50", "resnet101", "resnet152", "vgg16", "vgg19", "googlenet", "alexnet")
 AIM_POINTS, FLOOR, CEILING = -0.2, 0.3, 0.9

@@ -22,10 +22,10 @@ from torch.fx.experimental.optimization import fuse
 from torch.nn import functional
 
 from labkit.data import open_data
-from labkit.engines.openvino_on_cpu import compile_converted, convert, quantise, why_unsupported
-from labkit.hardware.host import this_host
 from labkit.models import build
 from labkit.statistics import log_interval
+from workbook.engines.openvino.network import compile_converted, convert, quantise, why_unsupported
+from workbook.hardware.host import this_host
 
 Predict = Callable[[torch.Tensor], torch.Tensor]
 CASES = ("32:1", "32:16", "32:64", "224:1", "224:16")  # image side, pixels : batch

@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 from labkit.data import open_data
-from labkit.measure import CudaClock, free_memory, reset_compiler
 from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads.infer import InferWorkload
+from labkit.timing import CudaClock, free_memory, reset_compiler
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads.infer import InferWorkload
 
 LEG_S = 0.4
 LEGS = (("fp32", "compile+graph"), ("bf16", "compile+graph"), ("bf16", "triton+graph"), ("int8", "triton+graph"))

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from labkit.data import DataSet, open_data
-from labkit.engines.in_keras import process
-from labkit.hardware.frameworks import title_of
-from labkit.measure import HostClock, quiet_collector
-from labkit.recipes import MOMENTUM, WEIGHT_DECAY
 from labkit.statistics import Interval, log_interval
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import HostClock, quiet_collector
+from workbook.engines.keras import process
+from workbook.hardware.frameworks import title_of
+from workbook.trials.recipes import MOMENTUM, WEIGHT_DECAY
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 ENGINES = {"keras-jax": "xla", "keras-tensorflow": "xla", "keras-torch": "eager"}
 LEG_S = 2.0
@@ -96,8 +96,8 @@ def fitted(trial: Trial, peer: str, data: DataSet, steps: int) -> Callable[[], o
     """Return a call of `model.fit` for `steps` steps. Its end reads the loss and therefore waits for the device."""
     keras = process.enter(trial.framework)
     if peer == "same":
-        from labkit.engines.in_keras.sgd import TorchSGD
-        from labkit.models.in_keras import build
+        from workbook.engines.keras.networks import build
+        from workbook.engines.keras.sgd import TorchSGD
 
         model, optimizer = build("resnet50"), TorchSGD(trial.learning_rate)
     else:

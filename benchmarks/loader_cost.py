@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from labkit.data import open_data
-from labkit.measure import CudaClock, HostClock, free_memory, quiet_collector
-from labkit.recipes import recipes
 from labkit.statistics import log_interval
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import CudaClock, HostClock, free_memory, quiet_collector
+from workbook.trials.recipes import recipes
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 BOUND = 0.02
 LEG_S = 0.1

@@ -26,11 +26,11 @@ from typing import Any
 import torch
 
 from labkit.data import cache_dir
-from labkit.data.readers import open_reader
-from labkit.data.stored import StoredSet, make_set
-from labkit.measure import quiet_collector
 from labkit.statistics import Interval, log_interval
+from labkit.timing import quiet_collector
 from labkit.torchvision_import import import_torchvision
+from workbook.storage import StoredSet, make_set
+from workbook.storage.readers import open_reader
 
 WITHIN = 0.03
 PX = 224

@@ -26,13 +26,13 @@ from typing import Any
 import torch
 
 from labkit.data import open_data
-from labkit.measure import Clock, CudaClock, HostClock, free_memory, reset_compiler, time_queries
 from labkit.models import MODELS
-from labkit.recipes import predicting
 from labkit.statistics import log_interval
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads.infer import InferWorkload
+from labkit.timing import Clock, CudaClock, HostClock, free_memory, reset_compiler, time_queries
+from workbook.trials.recipes import predicting
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads.infer import InferWorkload
 
 AGREEMENT = 0.03
 LEG_S = 2.0

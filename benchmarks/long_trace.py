@@ -19,10 +19,11 @@ import psutil
 import torch
 
 from labkit.data import open_data
-from labkit.engines.sections import marked
-from labkit.measure import Analysis, CudaClock, HostClock, take_trace
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import CudaClock, HostClock
+from workbook.engines.sections import marked
+from workbook.trace import Analysis, take_trace
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 MEMORY_BYTES, ANALYSIS_S = 2e9, 30.0
 PLAIN_STEPS = 20  # untraced steps before the trace

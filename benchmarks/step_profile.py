@@ -13,12 +13,13 @@ import argparse
 import sys
 
 from labkit.data import open_data
-from labkit.engines.sections import marked
-from labkit.measure import Analysis, CudaClock, HostClock, take_trace
-from labkit.recipes import CAPTURED, COMPILED
-from labkit.results.trace_tables import sentence, tables
-from labkit.trial import Trial
-from labkit.workloads import Prepared, build_workload
+from labkit.timing import CudaClock, HostClock
+from workbook.engines.sections import marked
+from workbook.results.trace_tables import sentence, tables
+from workbook.trace import Analysis, take_trace
+from workbook.trials.recipes import CAPTURED, COMPILED
+from workbook.trials.trial import Trial
+from workbook.workloads import Prepared, build_workload
 
 RECIPES = {"graph": CAPTURED, "compile+graph": COMPILED}
 

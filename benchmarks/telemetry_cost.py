@@ -27,11 +27,11 @@ import psutil
 import torch
 
 from labkit.data import open_data
-from labkit.measure import CudaClock, HostClock, quiet_collector
 from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import CudaClock, HostClock, quiet_collector
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 MODELS = ("vgg16", "resnet50")
 BATCH = {"cuda": 64, "cpu": 8}

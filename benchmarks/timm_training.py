@@ -26,12 +26,12 @@ import torch
 from torch.nn import functional
 
 from labkit.data import open_data
-from labkit.measure import CudaClock, free_memory, reset_compiler
 from labkit.models import build as build_model
 from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import CudaClock, free_memory, reset_compiler
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 WARM_UP_STEPS, TIMED_STEPS = 10, 40
 

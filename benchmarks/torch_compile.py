@@ -23,13 +23,13 @@ import torch
 from torch.nn import functional
 
 from labkit.data import open_data
-from labkit.engines.precision import AUTOCAST, set_modes
-from labkit.measure import HostClock, quiet_collector
 from labkit.models import build
-from labkit.recipes import COMPILED, MOMENTUM, WEIGHT_DECAY
 from labkit.statistics import log_interval
-from labkit.trial import Trial
-from labkit.workloads import build_workload
+from labkit.timing import HostClock, quiet_collector
+from workbook.engines.precision import AUTOCAST, set_modes
+from workbook.trials.recipes import COMPILED, MOMENTUM, WEIGHT_DECAY
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 LEG_S = 2.0
 LEAST_STEPS = 4

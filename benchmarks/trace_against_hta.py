@@ -27,9 +27,9 @@ os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"  # otherwise HTA truncates times to 
 
 from hta.trace_analysis import TraceAnalysis
 
-from labkit.measure.trace import Analysis, read_trace
-from labkit.measure.trace.events import ON_DEVICE
-from labkit.records.traced import Traced
+from workbook.records.traced import Traced
+from workbook.trace import Analysis, read_trace
+from workbook.trace.events import ON_DEVICE
 
 BOUND = 1e-3
 STEPS = ("ProfilerStep", "labkit step")

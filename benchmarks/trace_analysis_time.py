@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from labkit.measure.trace import SECTION, STEP, Analysis, read_trace
-from labkit.records.traced import SECTIONS
+from workbook.records.traced import SECTIONS
+from workbook.trace import SECTION, STEP, Analysis, read_trace
 
 STEPS, WHOLE, BOUND_S = 20, 10_000, 30.0
 KERNELS = (

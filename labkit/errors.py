@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PACKAGE = str(Path(__file__).parent)
+PACKAGES = [str(Path(__file__).parent)]  # folders whose lines an error does not show; others on top of labkit join
 LONGEST = 2_000  # characters of a message
 
 
@@ -37,7 +37,7 @@ class UserError(LabkitError):
         import traceback
 
         frames = traceback.extract_tb(self.__traceback__)
-        own = [*takewhile(lambda frame: not frame.filename.startswith(PACKAGE), frames)][-1:]
+        own = [*takewhile(lambda frame: not frame.filename.startswith(tuple(PACKAGES)), frames)][-1:]
         return [*(f"line {frame.lineno}: {frame.line}" for frame in own), f"{type(self).__name__}: {self}"]
 
 

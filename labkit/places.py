@@ -1,4 +1,4 @@
-"""Paths of the project, temporary folders, and the atomic replacement of a file, so that nobody reads half of it."""
+"""Paths that a user gave, temporary folders, and the atomic replacement of a file, so that nobody reads half of it."""
 
 import os
 import platform
@@ -13,13 +13,8 @@ from typing import BinaryIO
 
 from labkit.errors import UserError
 
-ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = str(Path(__file__).resolve().parent.parent)  # the folder that holds this package
 LEFT_OVER_S = 3600.0  # a temporary file without a write for so long belongs to a process that was killed
-
-
-def notebook_of(study: str) -> Path:
-    """Return the path of a study's notebook."""
-    return ROOT / "notebooks" / f"{study}.ipynb"
 
 
 def users_path(given: str | Path) -> Path:
@@ -30,9 +25,9 @@ def users_path(given: str | Path) -> Path:
         raise UserError(f"{given} begins with the home folder of a user who is not known here.") from error
 
 
-def as_typed(path: Path) -> str:
-    """Return a path relative to the project's folder; a path outside it stays as it is."""
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+def python_path() -> str:
+    """Return the PYTHONPATH with which any Python imports this package, and those beside it, from any folder."""
+    return os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @contextmanager

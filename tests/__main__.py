@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import psutil
 
-from labkit.hardware.cpu_limits import usable_threads
-from labkit.places import ROOT
+from workbook.hardware.cpu_limits import usable_threads
+from workbook.paths import ROOT
 
 PROCESS_BYTES = 3 * 2**30  # memory of a pytest process, with PyTorch and the processes that its tests start
 MOST_PROCESSES = 8  # the longest file sets the total time, and more processes slow that file down

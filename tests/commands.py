@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.places import ROOT
 from tests.committed import committed_reports
+from workbook.paths import ROOT
 
 SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
 # The comparison is second: it runs beside the longest command and ends before most indexes look for it to link to it.
@@ -32,7 +32,7 @@ MADE_BY_MAKE = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL")
 
 def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "labkit.cli", *arguments],
+        [sys.executable, "-m", "workbook.cli", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

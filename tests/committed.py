@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from labkit.places import ROOT
+from workbook.paths import ROOT
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-import labkit.report  # noqa: F401 - spares the tests that import nbformat seconds, as its first lines say
+import workbook.report  # noqa: F401 - spares the tests that import nbformat seconds, as its first lines say
 from tests import commands
 from tests.once import once
 from tests.processes import nothing_left_running
@@ -20,8 +20,8 @@ from tests.processes import nothing_left_running
 SLOW = "LABKIT_SLOW"
 # These files take longest. The last of them would run alone if they came late.
 LONG = (
-    *("notebooks/test_report.py", "unit/test_ranks.py", "browser/test_site.py", "unit/test_keras_training.py"),
-    *("unit/test_keras_models.py", "browser/test_hostile_site.py", "unit/test_exchanged_bytes.py"),
+    *("notebooks/test_report.py", "workbook/test_ranks.py", "browser/test_site.py", "workbook/test_keras_training.py"),
+    *("workbook/test_keras_models.py", "browser/test_hostile_site.py", "workbook/test_exchanged_bytes.py"),
 )
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"

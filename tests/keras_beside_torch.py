@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.engines.damping import damp
-from labkit.engines.in_keras.sgd import TorchSGD
-from labkit.engines.training import plain_sgd
-from labkit.models import build, in_keras
-from labkit.models.in_keras import resnet50
-from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, pairs
+from labkit.models import build
 from labkit.torchvision_import import import_torchvision
+from workbook.engines.damping import damp
+from workbook.engines.keras import networks as in_keras
+from workbook.engines.keras.networks import resnet50
+from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch, pairs
+from workbook.engines.keras.sgd import TorchSGD
+from workbook.engines.training import plain_sgd
 
 CLASSES, STEPS = 10, 3
 RATE_IN_FLOAT64 = 0.01  # a trial's default

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.engines.in_keras.sgd import TorchSGD
 from labkit.errors import LabkitError
-from labkit.models import in_keras, input_sizes
+from labkit.models import input_sizes
 from labkit.models.facts import variants
-from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, pairs
-from labkit.models.in_keras.layers import Layers
 from tests.keras_beside_torch import apart, compare, predict, shorten_resnet50
+from workbook.engines.keras import networks as in_keras
+from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch, pairs
+from workbook.engines.keras.networks.layers import Layers
+from workbook.engines.keras.sgd import TorchSGD
 
 
 @patch.multiple(Layers, _normal=lambda *_: "zeros", _uniform=lambda *_: "zeros")  # drawing weights takes longest

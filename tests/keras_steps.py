@@ -16,18 +16,18 @@ import numpy as np
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.data.host_batches import HostBatch
-from labkit.engines.damping import damp
-from labkit.engines.in_keras import reference
-from labkit.engines.in_keras.back_ends import make_training
-from labkit.engines.in_keras.training import KerasTraining, Pixels
-from labkit.engines.training import plain_sgd
 from labkit.errors import GateError
 from labkit.models import build
-from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
-from labkit.trial import Trial
-from labkit.workloads import build_workload
 from tests.keras_beside_torch import settle, shorten_resnet50
+from workbook.engines.damping import damp
+from workbook.engines.keras import reference
+from workbook.engines.keras.back_ends import make_training
+from workbook.engines.keras.host_batches import HostBatch
+from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
+from workbook.engines.keras.training import KerasTraining, Pixels
+from workbook.engines.training import plain_sgd
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 FRAMEWORK = f"keras-{keras.backend.backend()}"
 BATCH, RATE = 16, 1e-3  # a small rate: at a larger one, three steps would compare rounding (`keras_beside_torch`)

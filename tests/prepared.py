@@ -9,8 +9,8 @@ import torch
 from labkit.data import DataSet
 from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Levels, Split
-from labkit.trial import Trial
-from labkit.workloads import Prepared, build_workload
+from workbook.trials.trial import Trial
+from workbook.workloads import Prepared, build_workload
 
 
 def prepared(trial: Trial, data: DataSet) -> Any:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from labkit.bootstrap import WORKER_NEEDS
-from labkit.places import ROOT
+from workbook.bootstrap import WORKER_NEEDS
+from workbook.paths import ROOT
 
 # The dependencies of WORKER_NEEDS.
 BELOW = (

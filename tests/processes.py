@@ -62,7 +62,7 @@ def nothing_left_running() -> Iterator[None]:
 
 def ranks_now() -> list[psutil.Process]:
     """Return those processes of `workers_now` that are ranks."""
-    return [process for process in workers_now() if "labkit.run.rank" in command(process)]
+    return [process for process in workers_now() if "workbook.runner.rank" in command(process)]
 
 
 def command(process: psutil.Process) -> str:

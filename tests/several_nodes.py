@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from labkit.run.nodes import ON_EACH_NODE
-from labkit.run.protocol import ADDRESS, NODE
+from workbook.runner.nodes.allocation import ON_EACH_NODE
+from workbook.runner.protocol import ADDRESS, NODE
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.measure.trace import SECTION, STEP, Events, Kind
-from labkit.measure.trace.events import CODES
+from workbook.trace import SECTION, STEP, Events, Kind
+from workbook.trace.events import CODES
 
 CATEGORIES: dict[Kind, str] = {
     "kernel": "kernel",

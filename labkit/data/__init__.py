@@ -1,12 +1,12 @@
 """Open data sets, by name or from the user's files, as memory-mapped arrays.
 
-Images come from a folder with ImageNet32 or ImageNet, documents from Keras's reuters.npz. Without such files, labkit
-draws images and documents at random. This module does not import the loaders, because they need torch.
+Images come from a folder with ImageNet32 or ImageNet. Without such files, labkit draws images at random. This module
+does not import the loaders, because they need torch.
 """
 
 from __future__ import annotations
 
-from labkit.data import digits, ilsvrc2012, imagenet32, reuters, reuters_shaped, synthetic
+from labkit.data import digits, ilsvrc2012, imagenet32, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
 from labkit.data.subset import subset
@@ -24,7 +24,6 @@ __all__ = [
     "inspect_folder",
     "open_by_checksum",
     "open_data",
-    "open_documents",
 ]
 
 NAMES = ("synthetic32", "digits")
@@ -48,7 +47,7 @@ def open_data(
     Raise UserError for an unknown name, a count that is not positive, or a cache that cannot be written. Raise
     DataError for an archive that cannot be used.
     """
-    _check_counts("images", train_images, val_images)
+    check_counts("images", train_images, val_images)
     if name_or_path in (None, "synthetic32"):
         train, val = train_images or SYNTHETIC_TRAIN_IMAGES, val_images or SYNTHETIC_VAL_IMAGES
         return cached(synthetic.source(train_images=train, val_images=val, seed=seed))
@@ -68,24 +67,8 @@ def open_data(
     return subset(whole, train_images=train_images, val_images=val_images, seed=seed)
 
 
-def open_documents(
-    file: str | None = None,
-    *,
-    train_documents: int = reuters_shaped.TRAIN_DOCUMENTS,
-    val_documents: int = reuters_shaped.VAL_DOCUMENTS,
-) -> DataSet:
-    """Return documents as bags of words from the cache. The first call writes the cache entry.
-
-    `file` is Keras's reuters.npz, of which all documents are used. Without a file, `train_documents` and
-    `val_documents` documents are drawn in the shape of reuters.npz. Raise the errors of `open_data`.
-    """
-    if file:
-        return cached(reuters.source(file))
-    _check_counts("documents", train_documents, val_documents)
-    return cached(reuters_shaped.source(train_documents=train_documents, val_documents=val_documents, seed=0))
-
-
-def _check_counts(samples: str, train: int | None, val: int | None) -> None:
+def check_counts(samples: str, train: int | None, val: int | None) -> None:
+    """Raise UserError for a count that is not positive. None stands for all samples."""
     for split, count in (("training", train), ("validation", val)):
         if count is not None and count < 1:
             raise UserError(f"{count} {split} {samples} were asked for; ask for at least 1.")

@@ -24,7 +24,6 @@ from tqdm import tqdm
 
 from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Source, SplitName
 from labkit.errors import DataError
-from labkit.hardware.cpu_limits import usable_cores
 from labkit.places import users_path
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def read_images(items: Sequence[Item]) -> Chunks:
     """
     every_s = 0.5 if os.isatty(2) else _LOG_EVERY_S
     with (
-        ThreadPoolExecutor(usable_cores()) as threads,  # Pillow decodes and scales without the GIL
+        ThreadPoolExecutor() as threads,  # Pillow decodes and scales without the GIL
         tqdm(total=len(items), desc="reading images", delay=_QUIET_S, mininterval=every_s, leave=False) as progress,
     ):
         for first in range(0, len(items), _CHUNK):

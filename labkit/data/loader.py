@@ -3,12 +3,14 @@
     resident    the whole uint8 split is in the device's memory, and a gather on the device makes a batch
     streaming   a thread gathers the next batch into pinned memory while the device works on the current batch
 
-All loaders return the same samples in the same order. `labkit.data.loaders` chooses the loader.
+All loaders return the same samples in the same order. `labkit.data.loaders` chooses the loader. `in_order` yields each
+sample of a split once, for validation after an epoch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Literal, Protocol, TypeAlias
 
@@ -189,3 +191,21 @@ def upload(images: Images, device: torch.device) -> torch.Tensor:
         part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy, because torch requires writable memory
         on_device[first : first + len(part)] = torch.from_numpy(part).to(device)
     return on_device
+
+
+def in_order(split: Split, *, batch: int, prepare: Prepares, dtype: torch.dtype = torch.float32) -> Iterator[Batch]:
+    """Yield all samples once, in order: the prepared samples as `dtype`, and labels int64 (B,).
+
+    The last batch may be smaller than `batch`.
+    """
+    device = prepare.device
+    for first in range(0, len(split), batch):
+        here = slice(first, first + batch)
+        samples = _to_device(torch.from_numpy(np.array(split.images[here])), device)  # a copy, as the map is read-only
+        labels = _to_device(torch.from_numpy(split.labels[here].astype(np.int64)), device)
+        yield prepare(samples).to(dtype), labels
+
+
+def _to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return the tensor on the device. A GPU copies from pinned memory, so that the host does not wait."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)

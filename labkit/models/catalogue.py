@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from labkit.errors import UserError, one_of
 
+CRITIC_STEPS = 5  # steps of a WGAN's critic per step of its generator (the paper's code occasionally takes 100)
+
 
 @dataclass(frozen=True)
 class ModelEntry:

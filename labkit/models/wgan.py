@@ -19,8 +19,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.models.catalogue import ModelFacts
-from labkit.recipes import CRITIC_STEPS
+from labkit.models.catalogue import CRITIC_STEPS, ModelFacts
 
 NOISE = 100  # random numbers per generated image (DCGAN, Radford et al. 2015)
 WIDTH = 128  # filters at 16x16; each halving of the edge doubles the filters

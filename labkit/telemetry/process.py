@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.hardware.frameworks import path_of_workers
-from labkit.records import observed
-from labkit.records.series import Series, Span
+from labkit.places import python_path
 from labkit.sensors import KINDS, RAPL, RAPL_PERIOD_S
+from labkit.telemetry.series import Series, Span
+from labkit.telemetry.summary import Telemetry
 from labkit.telemetry.windows import Marks, Recording, summarise
 
 KEEP_S = 30.0  # of readings before a trial that are kept for the trial
@@ -112,7 +112,7 @@ class TelemetryProcess:
                     stdin=subprocess.PIPE,  # held open: the sampler ends when its stdin closes
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env={**os.environ, "PYTHONPATH": path_of_workers()},
+                    env={**os.environ, "PYTHONPATH": python_path()},
                 )
         except OSError as error:
             self._dead.append((time.monotonic(), f"the telemetry process could not be started: {error}"))
@@ -167,7 +167,7 @@ class TelemetryProcess:
             self._gaps = [gap for gap in self._gaps if gap[3] > moment_s - KEEP_S]
             self._dead = [death for death in self._dead if death[0] > moment_s - KEEP_S or death is self._dead[-1]]
 
-    def cut(self, marks: Marks, *, gpus: Sequence[str] | None = None) -> tuple[observed.Telemetry, Recording]:
+    def cut(self, marks: Marks, *, gpus: Sequence[str] | None = None) -> tuple[Telemetry, Recording]:
         """Return the telemetry of a trial, and the readings behind it (from its first window to its last).
 
         `gpus` are the devices that the trial used (`gpu0`, …); other devices are left out. None keeps all devices.
@@ -179,7 +179,7 @@ class TelemetryProcess:
             recording = recording.of_gpus(gpus)
         reason = self._why_lost(first, last)
         if reason is not None:
-            return observed.Telemetry(status="lost", reason=reason, missing=recording.missing), recording
+            return Telemetry(status="lost", reason=reason, missing=recording.missing), recording
         return summarise(recording, marks), recording
 
     def recording(self, start_s: float, end_s: float) -> Recording:

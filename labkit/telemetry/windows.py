@@ -9,10 +9,11 @@ from operator import or_
 
 import numpy as np
 
-from labkit.records import Blocks, observed, series
-from labkit.records.observed import Statistic
-from labkit.records.series import Series, Span
 from labkit.sensors import GPU, THROTTLE_REASONS, rate_name
+from labkit.telemetry import series
+from labkit.telemetry.series import Series, Span
+from labkit.telemetry.summary import WINDOWS, EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
+from labkit.timing.blocks import Blocks
 
 CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the trial's highest
 # Metrics that a record keeps outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
@@ -77,18 +78,18 @@ class Recording:
         return sorted({source for source, _ in self.series})
 
 
-def summarise(recording: Recording, marks: Marks) -> observed.Telemetry:
+def summarise(recording: Recording, marks: Marks) -> Telemetry:
     """Return the telemetry of a trial: window summaries, energy, flagged blocks and gaps."""
     zero = marks.windows["timed"][0]
     windows = {
         name: window_of(recording, marks.windows[name], zero, kept=None if name == "timed" else KEPT_OUTSIDE)
-        for name in observed.WINDOWS
+        for name in WINDOWS
         if name in marks.windows
     }
     start, end = marks.windows["timed"]
     energy, methods = _energy(recording, marks, zero)
     first, last = min(a for a, _ in marks.windows.values()), max(b for _, b in marks.windows.values())
-    return observed.Telemetry(
+    return Telemetry(
         status="ok",
         windows=windows,
         polled=_polled(recording, start, end),
@@ -96,7 +97,7 @@ def summarise(recording: Recording, marks: Marks) -> observed.Telemetry:
         energy_method=methods,
         flagged=flagged_blocks(recording, marks),
         gaps=[
-            observed.Gap(source=source, metrics=metrics, start_s=a - zero, length_s=b - a, reason=reason)
+            Gap(source=source, metrics=metrics, start_s=a - zero, length_s=b - a, reason=reason)
             for source, metrics, a, b, reason in recording.gaps
             if b > first and a < last
         ],
@@ -114,7 +115,7 @@ def _shortened(of: Statistic) -> Statistic:
     return Statistic(mean=_shorten(of.mean), low=_shorten(of.low), high=_shorten(of.high), n=of.n)
 
 
-def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str] | None) -> observed.Window:
+def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str] | None) -> Window:
     """Return the statistics of a span, whose start counts from `zero`. `kept` limits the metrics; None keeps all."""
     sources: dict[str, dict[str, Statistic]] = {}
     gaps: dict[str, float] = {}
@@ -129,7 +130,7 @@ def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str
         unknown = readings.unknown_s(*span)
         if unknown > 0:
             gaps[source] = max(gaps.get(source, 0.0), unknown)
-    return observed.Window(start_s=span[0] - zero, length_s=span[1] - span[0], sources=sources, gap_s=gaps)
+    return Window(start_s=span[0] - zero, length_s=span[1] - span[0], sources=sources, gap_s=gaps)
 
 
 def _rate(counter: Series, span: Span) -> Statistic | None:
@@ -153,11 +154,11 @@ def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[st
     return sources
 
 
-def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[observed.EnergyWindow], dict[str, str]]:
+def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[EnergyWindow], dict[str, str]]:
     """Return the joules of each long energy window, by source, and the method of each source."""
     meters = [source for source in recording.sources() if source.startswith(GPU)]
     meters += [source for source, metric in recording.series if metric == "energy_j" and not source.startswith(GPU)]
-    rows: list[observed.EnergyWindow] = []
+    rows: list[EnergyWindow] = []
     methods: dict[str, str] = {}
     for first, after in marks.energy_blocks:
         start, end = marks.blocks[first][0], marks.blocks[after - 1][1]
@@ -167,7 +168,7 @@ def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[obser
             joules[source] = None if energy.energy_j is None else _shorten(energy.energy_j)
             methods[source] = min(methods.get(source, energy.method), energy.method, key=_strength)
         images = None if marks.images_per_block is None else marks.images_per_block * (after - first)
-        rows.append(observed.EnergyWindow(start_s=start - zero, length_s=end - start, images=images, energy_j=joules))
+        rows.append(EnergyWindow(start_s=start - zero, length_s=end - start, images=images, energy_j=joules))
     return rows, methods
 
 
@@ -176,7 +177,7 @@ def _strength(method: str) -> int:
     return 0 if method.startswith("none") else 1 if method.startswith("trapezoid") else 2
 
 
-def flagged_blocks(recording: Recording, marks: Marks) -> list[observed.Flagged]:
+def flagged_blocks(recording: Recording, marks: Marks) -> list[Flagged]:
     """Return the timed blocks in which a device throttled, by reason, or its SM clock dropped."""
     flagged: dict[tuple[str, str], list[int]] = {}
     for source in recording.sources():
@@ -188,7 +189,7 @@ def flagged_blocks(recording: Recording, marks: Marks) -> list[observed.Flagged]
             lowest = clock.statistic(*block) if clock is not None else None
             if lowest is not None and highest is not None and lowest.low < CLOCK_DROP * highest:
                 flagged.setdefault(("below clock", source), []).append(index)
-    return [observed.Flagged(why=why, source=source, blocks=blocks) for (why, source), blocks in flagged.items()]
+    return [Flagged(why=why, source=source, blocks=blocks) for (why, source), blocks in flagged.items()]
 
 
 def _highest(clock: Series | None, marks: Marks) -> float | None:

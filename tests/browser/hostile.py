@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from labkit.places import ROOT
-from labkit.trial import NO_DATA
 from tests.committed import committed_reports
+from workbook.paths import ROOT
+from workbook.trials.trial import NO_DATA
 
 HW, STUDIES = "h200", ("01_training", "09_profile", "10_gan")
 HOST = "<img src=x onerror=hit()>"  # the name of a folder of records
@@ -78,7 +78,7 @@ def attacked(value: Any, attack: Callable[[object], str], place: tuple[str, ...]
 
 def make_project(folder: Path) -> Path:
     """Write a copy of the project with hostile data into `folder`, and return the folder of its reports."""
-    for name in ("labkit", "notebooks", "params", "papers"):
+    for name in ("labkit", "workbook", "notebooks", "params", "papers"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     attack = Attacks()
     _spoil_yaml(folder / "params" / f"{HW}.yaml", attack, ("title", "description", "reason", "architecture", "source"))
@@ -129,7 +129,7 @@ def _spoil_yaml(path: Path, attack: Callable[[object], str], fields: tuple[str, 
 def render(folder: Path, environment: Mapping[str, str]) -> str:
     """Render the project's site by its own command and return what the command said."""
     own = {**environment, "PYTHONPATH": str(folder), "LABKIT_REPORTS": str(folder / "reports")}
-    command = [sys.executable, "-m", "labkit.cli", "render", "--hw", HW, "--study", ",".join(STUDIES)]
+    command = [sys.executable, "-m", "workbook.cli", "render", "--hw", HW, "--study", ",".join(STUDIES)]
     done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, timeout=600)
     return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
 

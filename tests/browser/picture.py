@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.places import ROOT
 from tests.browser.checks import ARGUMENTS, chromium, why_not
+from workbook.paths import ROOT
 
 PICTURE = ROOT / "docs" / "report-h200.png"
 KEY = "Titles"

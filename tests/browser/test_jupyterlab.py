@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from labkit.places import ROOT
 from tests.committed import committed_reports
+from workbook.paths import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -20,15 +20,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from labkit import ranks
-from labkit.engines.exchange import check_same_everywhere, overlapped
-from labkit.hardware.profile import Device, Profile, Timing
-from labkit.records.store import Store
-from labkit.run import measure
-from labkit.trial import Trial
 from tests.cluster.link import ADDRESSES, shaper
 from tests.faulty.campaign import HOST, STUDY
 from tests.several_nodes import Beside
+from workbook import ranks
+from workbook.engines.exchange.averaging import check_same_everywhere, overlapped
+from workbook.hardware.profile import Device, Profile, Timing
+from workbook.records.store import Store
+from workbook.runner import measure
+from workbook.trials.trial import Trial
 
 RATES_BITS_PER_S = (2e9, 1e9, 0.5e9)
 TABLES, WORDS, FEATURES, CLASSES = 6, 10_000, 1_000, 46

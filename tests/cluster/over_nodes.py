@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from labkit.data import open_data
-from labkit.trial import Trial
 from tests.faulty.campaign import run
+from workbook.trials.trial import Trial
 
 LIMIT_S = 25.0
 FAILING = ("raises", "kill", "hang")  # fault of rank 1, on the second node

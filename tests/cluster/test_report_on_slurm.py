@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from labkit.places import ROOT
 from tests.cluster.slurm_here import SlurmHere
+from workbook.paths import ROOT
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -27,7 +27,7 @@ class Command:
 
     def __init__(self, slurm: SlurmHere, path: Path) -> None:
         self._path = path
-        command, environment = [sys.executable, "-m", "labkit.cli", "report"], slurm.environment | ASKED
+        command, environment = [sys.executable, "-m", "workbook.cli", "report"], slurm.environment | ASKED
         with path.open("wb") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
 

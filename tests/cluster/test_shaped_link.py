@@ -12,9 +12,9 @@ from statistics import median
 
 import pytest
 
-from labkit.places import ROOT
 from tests.cluster.over_link import RATES_BITS_PER_S
 from tests.faulty.campaign import records
+from workbook.paths import ROOT
 
 HEADERS = 1.08  # most bytes sent per gradient byte: packet headers, and messages that agree on steps
 

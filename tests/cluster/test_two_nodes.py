@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from labkit.places import ROOT
-from labkit.results.from_result import value_of
 from tests.cluster.over_nodes import FAILING, LIMIT_S
 from tests.cluster.slurm_here import SlurmHere
 from tests.faulty.campaign import records
+from workbook.paths import ROOT
+from workbook.results.from_result import value_of
 
 # Slurm takes some seconds to end the processes of a step. After that, only the job's shell may be left.
 JOB = """#!/bin/bash

@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from labkit.places import ROOT
 from tests.faults.project import STUDIES, Project, apart_from, copy
 from tests.faults.signals import HEAD, Point, campaign
+from workbook.paths import ROOT
 
 
 def main() -> int:

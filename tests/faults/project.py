@@ -16,23 +16,23 @@ from pathlib import Path
 import nbformat
 import yaml
 
-from labkit.places import ROOT
-from labkit.records import Record, parse_line
 from tests.commands import apart
+from workbook.paths import ROOT
+from workbook.records import Record, parse_line
 
-COPIED = ("labkit", "params", "papers", "notebooks", "constraints.txt", "pyproject.toml", "Makefile")
+COPIED = ("labkit", "workbook", "params", "papers", "notebooks", "constraints.txt", "pyproject.toml", "Makefile")
 STUDIES = ("05_inference", "07_precision")
 SIZES = {"05_inference": (1, 2, 3, 4, 5, 6), "07_precision": (7, 8, 9, 10)}  # of the trials of each study
 TIMING = {"warmup_s": 0.02, "timed_s": 0.05, "block_s": 0.01, "limit_s": 60.0}
 
 IMPORTS = """import labkit
 from labkit import report, table
-from labkit.trial import Trial"""
+from workbook.trials.trial import Trial"""
 PARAMETERS = """hw = ""
 scale = "quick"
 mode = "auto"
 data = \"\""""
-TRIALS = """lab = labkit.open_study({study!r}, hw=hw, scale=scale, mode=mode, data=data)
+TRIALS = """lab = workbook.open_study({study!r}, hw=hw, scale=scale, mode=mode, data=data)
 about = dict(workload="tests.faulty.ok", framework="none", device="cpu", data="none")
 trials = [Trial(**about, size=size) for size in {sizes}]"""
 MEASURE = """results = lab.measure(trials)
@@ -58,7 +58,7 @@ class Project:
         # A shell ignores SIGINT in what it starts with `&`, and a process inherits that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return subprocess.Popen(
-            [sys.executable, "-m", "labkit.cli", *arguments],
+            [sys.executable, "-m", "workbook.cli", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -20,22 +20,22 @@ from pathlib import Path
 
 import psutil
 
-from labkit.records import Record
 from tests.commands import MADE_BY_MAKE
 from tests.faults.project import Project, apart_from, whole_lines
 from tests.processes import processes_with_lock
+from workbook.records import Record
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 TARGETS = ("group", "labkit", "any")  # the process group, labkit's own process, or any process below make
 ORPHANS_END_S = 20.0  # a kernel looks for its parent once a second; a worker ends as soon as its stdin closes
 WORDS = "labkit: interrupted. Finished measurements are kept; the same command"
 KINDS = {
-    "labkit.run.worker": "worker",
+    "workbook.runner.worker": "worker",
     "labkit.telemetry.sampler": "sampler",
     "kernelapp": "kernel",
     "resource_tracker": "tracker",
     "spawn_main": "pool",
-    "labkit.cli": "labkit",
+    "workbook.cli": "labkit",
 }
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from labkit.cli import main
 from labkit.places import LEFT_OVER_S, remove_leftovers, temporary_folder
-from labkit.records.store import Store
-from labkit.run import runner
 from tests.faults.project import Project, report_of, whole_lines
 from tests.faulty.campaign import HOST, STUDY, records, run, sound
+from workbook.cli import main
+from workbook.records.store import Store
+from workbook.runner import runner
 
 OTHERS = "others"
 
@@ -108,7 +108,7 @@ def test_another_error_of_a_file_is_not_called_a_full_disk(tmp_path: Path, monke
     def fails(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path / "elsewhere"))
 
-    monkeypatch.setattr("labkit.report.keep.pack_records", fails)
+    monkeypatch.setattr("workbook.report.keep.pack_records", fails)
     monkeypatch.setattr("sys.argv", ["labkit", "pack", "--hw", "cpu"])
     with pytest.raises(PermissionError):
         main()

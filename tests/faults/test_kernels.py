@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from labkit.errors import UserError
-from labkit.places import ROOT
-from labkit.report.execute import execute
-from labkit.run.lock import lock_path, only_measurement
 from tests.notebooks.test_notebooks import write_notebook
 from tests.processes import eventually
+from workbook.paths import ROOT
+from workbook.report.execute import execute
+from workbook.runner.lock import lock_path, only_measurement
 
 LOOK = """
 import json, os, psutil, stat

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import LabkitError
-from labkit.hardware.host import this_host
-from labkit.hardware.profile import Device
-from labkit.records import Record
-from labkit.records.store import Store
 from tests.fake_nvml import pynvml as fake
 from tests.faults.project import Project, report_of
 from tests.faulty.campaign import HOST, between_sound_ones, records, run, sound, tiny_profile, trial
+from workbook.hardware.host import this_host
+from workbook.hardware.profile import Device
+from workbook.records import Record
+from workbook.records.store import Store
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 400 * 2**20  # room for a process without a framework, not for the faulty trial
@@ -41,7 +41,7 @@ def without_network() -> list[str]:
 @pytest.mark.slow
 def test_a_report_needs_no_network_and_not_even_the_loopback(project: Callable[..., Project]) -> None:
     of = project()
-    command = [*without_network(), sys.executable, "-m", "labkit.cli", *report_of()]
+    command = [*without_network(), sys.executable, "-m", "workbook.cli", *report_of()]
     ended = subprocess.run(command, cwd=of.root, env=of.environment, capture_output=True, text=True, timeout=250)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert [record.status for record in of.records()] == ["ok"] * 10

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from labkit.records.record import SCHEMA
 from tests.faults.project import Project, report_of
 from tests.faults.signals import HEAD, WORDS, Campaign, Point, kind, pairs_of
 from tests.faulty.campaign import run, sound
 from tests.processes import eventually, processes_with_lock
+from workbook.records.record import SCHEMA
 
 pytestmark = pytest.mark.timeout(900)
 

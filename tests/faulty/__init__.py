@@ -21,8 +21,8 @@ from types import ModuleType
 from typing import Any
 
 from labkit.errors import GateError, Unsupported
-from labkit.trial import Trial
-from labkit.workloads import Scores
+from workbook.trials.trial import Trial
+from workbook.workloads import Scores
 
 Build = Callable[[Trial, Any], Any]
 GIB = 2**30

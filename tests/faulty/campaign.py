@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.hardware.host import Host
-from labkit.hardware.profile import Device, Profile, Timing
-from labkit.records import Record
-from labkit.records.store import Store
-from labkit.run import Outcome, measure, order_of_pass
-from labkit.run.nodes import Nodes
-from labkit.trial import Trial
+from workbook.hardware.host import Host
+from workbook.hardware.profile import Device, Profile, Timing
+from workbook.records import Record
+from workbook.records.store import Store
+from workbook.runner import Outcome, measure, order_of_pass
+from workbook.runner.nodes.allocation import Nodes
+from workbook.trials.trial import Trial
 
 STUDY = "01_training"
 TIMING = Timing(warmup_s=0.02, timed_s=0.03, block_s=0.005, limit_s=30.0)

@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from labkit.data import DataSet, open_data, open_documents
-from labkit.hardware.profile import Timing
-from labkit.records.store import Store
-from labkit.run import measure
-from labkit.trial import Trial
+from labkit.data import DataSet, open_data
 from tests.faulty.campaign import HOST, STUDY, tiny_profile
+from workbook.hardware.profile import Timing
+from workbook.records.store import Store
+from workbook.reuters import open_documents
+from workbook.runner import measure
+from workbook.trials.trial import Trial
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 GET_FLAGS, SET_FLAGS, IS_UP = 0x8913, 0x8914, 1  # ioctl requests and flag of a network interface

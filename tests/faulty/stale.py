@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from labkit import ranks
-from labkit.engines.stale import StaleUpdates
-from labkit.engines.training import plain_sgd
 from labkit.errors import GateError
-from labkit.trial import Trial
 from tests.faulty import Steps
+from workbook import ranks
+from workbook.engines.exchange.stale import StaleUpdates
+from workbook.engines.training import plain_sgd
+from workbook.trials.trial import Trial
 
 ROUNDS, RATE = 4, 0.1
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit import ranks
 from labkit.errors import Unsupported
-from labkit.run.protocol import NODE
-from labkit.trial import Trial
 from tests import faulty
+from workbook import ranks
+from workbook.runner.protocol import NODE
+from workbook.trials.trial import Trial
 
 SLOW_S = 0.02
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from labkit import ranks
 from labkit.data import DataSet
-from labkit.engines import training
-from labkit.engines.buckets import Buckets
-from labkit.engines.precision import TOLERANCES
-from labkit.trial import Trial
-from labkit.workloads import Workload
-from labkit.workloads.train import build
+from workbook import ranks
+from workbook.engines import training
+from workbook.engines.exchange.buckets import Buckets
+from workbook.engines.precision import TOLERANCES
+from workbook.trials.trial import Trial
+from workbook.workloads import Workload
+from workbook.workloads.train import build
 
 
 def apart(trial: Trial, data: DataSet) -> Workload:
@@ -98,7 +98,7 @@ _FAULTS = {1: Apart, 2: Silent, 3: Selfish}
 def in_buckets(trial: Trial, data: DataSet) -> Workload:
     """Return a training that sends gradients in labkit's own buckets, with the fault that `size` selects."""
     with (
-        patch("labkit.engines.training.in_buckets", lambda _trial: True),
-        patch("labkit.engines.training.Buckets", _FAULTS.get(trial.size, Buckets)),
+        patch("workbook.engines.training.in_buckets", lambda _trial: True),
+        patch("workbook.engines.training.Buckets", _FAULTS.get(trial.size, Buckets)),
     ):
         return build(trial, data)

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from labkit import ranks
 from labkit.data import open_data
 from labkit.errors import GateError
-from labkit.trial import trial_from_dict
 from tests.prepared import prepared
+from workbook import ranks
+from workbook.trials.trial import trial_from_dict
 
 
 def main() -> None:

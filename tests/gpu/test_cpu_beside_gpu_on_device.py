@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from labkit.data import open_data
-from labkit.hardware.cpu_limits import usable_threads
-from labkit.trial import NO_DATA, Trial
 from tests.gpu.test_on_device import run
+from workbook.hardware.cpu_limits import usable_threads
+from workbook.trials.trial import NO_DATA, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

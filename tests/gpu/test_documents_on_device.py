@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.data import DataSet, open_documents
-from labkit.data.bag_of_words import WORDS
-from labkit.data.documents import Unpacked
-from labkit.data.in_order import in_order
-from labkit.data.loader import ResidentLoader
-from labkit.hardware.host import this_host
+from labkit.data import DataSet
+from labkit.data.loader import ResidentLoader, in_order
 from labkit.models import count
-from labkit.records import Epochs
-from labkit.trial import Trial
-from labkit.workloads import build_workload
 from tests.gpu.test_on_device import run
+from workbook.hardware.host import this_host
+from workbook.records import Epochs
+from workbook.reuters import open_documents
+from workbook.reuters.bag_of_words import WORDS
+from workbook.reuters.unpacking import Unpacked
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
 
 pytestmark = pytest.mark.gpu
 

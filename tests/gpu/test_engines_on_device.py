@@ -15,11 +15,11 @@ from labkit.data.augment import Augment, Preparation  # noqa: E402
 from labkit.data.device_loader import DeviceLoader  # noqa: E402
 from labkit.data.order import EpochOrder, Shard  # noqa: E402
 from labkit.errors import GateError  # noqa: E402
-from labkit.trial import Trial  # noqa: E402
-from labkit.workloads import build_workload  # noqa: E402
-from labkit.workloads.train import TrainWorkload  # noqa: E402
 from tests.gpu.slow import slow  # noqa: E402
 from tests.prepared import loading, prepared  # noqa: E402
+from workbook.trials.trial import Trial  # noqa: E402
+from workbook.workloads import build_workload  # noqa: E402
+from workbook.workloads.train import TrainWorkload  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -127,7 +127,7 @@ def test_ranks_together_make_the_images_of_one_device(data: DataSet) -> None:
 
 @pytest.mark.parametrize("parts", [[[0, 1, 2, 3, 4, 5]], [[4], [0], [5, 1], [3, 2]]], ids=["whole", "in parts"])
 def test_the_update_in_one_kernel_equals_pytorchs_sgd(parts: list[list[int]]) -> None:
-    from labkit.engines.master_sgd import MasterSGD, to_half
+    from workbook.engines.exchange.master_sgd import MasterSGD, to_half
 
     torch.manual_seed(0)
     layers = [torch.nn.Conv2d(3, 40, 3), torch.nn.BatchNorm2d(40), torch.nn.Flatten(), torch.nn.Linear(36000, 50)]
@@ -151,7 +151,7 @@ def test_the_update_in_one_kernel_equals_pytorchs_sgd(parts: list[list[int]]) ->
 
 
 def test_an_update_changes_only_the_shares_of_its_rank() -> None:
-    from labkit.engines.master_sgd import MasterSGD, to_half
+    from workbook.engines.exchange.master_sgd import MasterSGD, to_half
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(300, 70), torch.nn.Linear(70, 9)).cuda()
@@ -179,7 +179,7 @@ def test_an_update_changes_only_the_shares_of_its_rank() -> None:
 
 
 def test_a_moved_fp32_weight_is_its_own_master_again_after_arrange() -> None:
-    from labkit.engines.master_sgd import MasterSGD
+    from workbook.engines.exchange.master_sgd import MasterSGD
 
     model = torch.nn.Linear(300, 70).cuda()
     exact = [weight.detach().clone() for weight in model.parameters()]

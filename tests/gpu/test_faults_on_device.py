@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from labkit.records import Record
-from labkit.trial import NO_DATA, Trial
 from tests.faulty.campaign import listed_for
 from tests.gpu.test_on_device import run
+from workbook.records import Record
+from workbook.trials.trial import NO_DATA, Trial
 
 pytestmark = pytest.mark.gpu
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.hardware.frameworks import KNOWN, is_keras
-from labkit.run.available import ask
-from labkit.trial import NO_DATA, Trial
 from tests.gpu.test_on_device import run
+from workbook.hardware.frameworks import KNOWN, is_keras
+from workbook.runner.available import ask
+from workbook.trials.trial import NO_DATA, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

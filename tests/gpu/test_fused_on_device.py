@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.engines.folding import fold_batch_norm
-from labkit.engines.fused.arithmetic import Arithmetic, in_bytes, in_half
-from labkit.engines.fused.graph import IMAGES, Layer
-from labkit.engines.fused.network import FusedNetwork
-from labkit.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Mean, Operation
-from labkit.engines.fused.prediction import HELD_WITHIN
-from labkit.engines.fused.tiles import FEW_ROWS, MANY_ROWS, Tile, tiles_for
 from labkit.errors import GateError
 from labkit.models import build
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads.infer import InferWorkload
 from tests.gpu.slow import slow
 from tests.prepared import predicting
+from workbook.engines.folding import fold_batch_norm
+from workbook.engines.fused.arithmetic import Arithmetic, in_bytes, in_half
+from workbook.engines.fused.graph import IMAGES, Layer
+from workbook.engines.fused.network import FusedNetwork
+from workbook.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Mean, Operation
+from workbook.engines.fused.prediction import HELD_WITHIN
+from workbook.engines.fused.tiles import FEW_ROWS, MANY_ROWS, Tile, tiles_for
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads.infer import InferWorkload
 
 pytestmark = pytest.mark.gpu
 

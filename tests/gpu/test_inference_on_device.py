@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.engines import weights_files
 from labkit.errors import GateError
-from labkit.workloads import _weights
 from tests.gpu.slow import slow
 from tests.prepared import predicting
+from workbook.engines import weights_files
+from workbook.workloads import _weights
 
 pytestmark = pytest.mark.gpu
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from labkit.data import open_data
-from labkit.hardware.host import this_host
-from labkit.hardware.profile import Profile
-from labkit.records import Record
-from labkit.records.store import Store
-from labkit.run import measure
-from labkit.trial import Trial
 from tests.gpu.test_frameworks_on_device import used_bytes
 from tests.gpu.test_on_device import SHORT, run
 from tests.processes import workers_now
+from workbook.hardware.host import this_host
+from workbook.hardware.profile import Profile
+from workbook.records import Record
+from workbook.records.store import Store
+from workbook.runner import measure
+from workbook.trials.trial import Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(900)]
 

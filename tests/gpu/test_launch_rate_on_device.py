@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from labkit.data import open_data
-from labkit.hardware.profile import Timing
-from labkit.measure import CudaClock, time_blocks
-from labkit.measure.blocks import Burst
-from labkit.run.execution import BURST, burst_of, run
-from labkit.run.preparing import Data
-from labkit.run.protocol import Events, Pass
-from labkit.trial import NO_DATA, Trial
-from labkit.workloads import build_workload
+from labkit.timing import CudaClock, time_blocks
+from labkit.timing.blocks import Burst
+from workbook.hardware.profile import Timing
+from workbook.runner.execution import BURST, burst_of, run
+from workbook.runner.preparing import Data
+from workbook.runner.protocol import Events, Pass
+from workbook.trials.trial import NO_DATA, Trial
+from workbook.workloads import build_workload
 
 pytestmark = pytest.mark.gpu
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from labkit.data import open_data
-from labkit.hardware.host import this_host
-from labkit.recipes import runs_on
-from labkit.records import Epochs
-from labkit.trial import Trial
 from tests.gpu.test_ranks_on_device import assert_ok, run
+from workbook.hardware.host import this_host
+from workbook.records import Epochs
+from workbook.trials.recipes import runs_on
+from workbook.trials.trial import Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from labkit.data import open_data
-from labkit.hardware.host import this_host
-from labkit.records.store import Store
-from labkit.run import measure
-from labkit.run.group import GroupProcess
-from labkit.trial import Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 from tests.several_nodes import Beside
+from workbook.hardware.host import this_host
+from workbook.records.store import Store
+from workbook.runner import measure
+from workbook.runner.group import GroupProcess
+from workbook.trials.trial import Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

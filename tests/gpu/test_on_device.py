@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from labkit import doctor
 from labkit.data import open_data
-from labkit.hardware.host import this_host
-from labkit.hardware.matching import detect
-from labkit.hardware.profile import Profile, Timing
-from labkit.measure import CudaClock
-from labkit.recipes import CAPTURED
-from labkit.records import Record
-from labkit.records.store import Store
-from labkit.run import measure
-from labkit.trial import NO_DATA, Trial
-from labkit.workloads import build_workload
+from labkit.timing import CudaClock
+from workbook import doctor
+from workbook.hardware.host import this_host
+from workbook.hardware.matching import detect
+from workbook.hardware.profile import Profile, Timing
+from workbook.records import Record
+from workbook.records.store import Store
+from workbook.runner import measure
+from workbook.trials.recipes import CAPTURED
+from workbook.trials.trial import NO_DATA, Trial
+from workbook.workloads import build_workload
 
 pytestmark = pytest.mark.gpu
 

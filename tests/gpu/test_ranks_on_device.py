@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.hardware.host import Host, this_host
-from labkit.recipes import CAPTURED, COMPILED, on_devices
-from labkit.records import Epochs, Record
-from labkit.records.store import Store
-from labkit.records.traced import Traced
-from labkit.results import from_traffic as traffic
-from labkit.run import measure
 from labkit.sensors import rate_name
-from labkit.trial import INTERCONNECTS, Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
+from workbook.hardware.host import Host, this_host
+from workbook.records import Epochs, Record
+from workbook.records.store import Store
+from workbook.records.traced import Traced
+from workbook.results import from_traffic as traffic
+from workbook.runner import measure
+from workbook.trials.recipes import CAPTURED, COMPILED, on_devices
+from workbook.trials.trial import INTERCONNECTS, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from labkit.places import ROOT
-from labkit.recipes import CAPTURED, COMPILED, on_devices
+from workbook.paths import ROOT
+from workbook.trials.recipes import CAPTURED, COMPILED, on_devices
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from labkit.data import open_data
-from labkit.hardware.host import this_host
-from labkit.records.series import energy
-from labkit.records.series_store import SeriesStore
-from labkit.records.store import Store
-from labkit.run import measure
 from labkit.telemetry.process import TelemetryProcess
-from labkit.trial import NO_DATA, Trial
-from labkit.workloads import build_workload
+from labkit.telemetry.series import energy
 from tests.gpu.test_on_device import profile_of_this_gpu
+from workbook.hardware.host import this_host
+from workbook.records.series_store import SeriesStore
+from workbook.records.store import Store
+from workbook.runner import measure
+from workbook.trials.trial import NO_DATA, Trial
+from workbook.workloads import build_workload
 
 pytestmark = pytest.mark.gpu
 

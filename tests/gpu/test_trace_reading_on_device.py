@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 from torch.profiler import ProfilerActivity, profile, record_function  # noqa: E402
 
 from labkit.data import DataSet, open_data  # noqa: E402
-from labkit.measure.trace import STEP, analyse  # noqa: E402
-from labkit.records.traced import Traced  # noqa: E402
-from labkit.trial import Trial  # noqa: E402
-from labkit.workloads import build_workload  # noqa: E402
+from workbook.records.traced import Traced  # noqa: E402
+from workbook.trace import STEP, analyse  # noqa: E402
+from workbook.trials.trial import Trial  # noqa: E402
+from workbook.workloads import build_workload  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

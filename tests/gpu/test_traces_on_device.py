@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.hardware.host import Host, this_host
-from labkit.recipes import CAPTURED
-from labkit.records import Record
-from labkit.records.store import Store
-from labkit.records.traced import SECTIONS, Traced
-from labkit.results.from_result import value_of
-from labkit.run import measure
-from labkit.trial import Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
+from workbook.hardware.host import Host, this_host
+from workbook.records import Record
+from workbook.records.store import Store
+from workbook.records.traced import SECTIONS, Traced
+from workbook.results.from_result import value_of
+from workbook.runner import measure
+from workbook.trials.recipes import CAPTURED
+from workbook.trials.trial import Trial
 
 pytestmark = pytest.mark.gpu
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from labkit.recipes import mode_name
-from labkit.records import Blocks, Epochs, Record
-from labkit.records.observed import Metrics, Statistic, Telemetry
-from labkit.records.reads import Reads
-from labkit.records.scored import Scored
-from labkit.records.selection import host_to_show
-from labkit.records.store import Store
-from labkit.records.traced import Traced, Untraced
-from labkit.registry import STUDIES
-from labkit.trial import OF_NETWORKS
+from labkit.telemetry.summary import Metrics, Statistic, Telemetry
 from tests.committed import committed_reports
+from workbook.records import Blocks, Epochs, Record
+from workbook.records.reads import Reads
+from workbook.records.scored import Scored
+from workbook.records.selection import host_to_show
+from workbook.records.store import Store
+from workbook.records.traced import Traced, Untraced
+from workbook.registry import STUDIES
+from workbook.trials.recipes import mode_name
+from workbook.trials.trial import OF_NETWORKS
 
 Records = list[Record]
 Cut = Callable[[Records], Records]

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from labkit.errors import UserError
-from labkit.places import ROOT
-from labkit.registry import COMPARISON, STUDIES
-from labkit.report.execute import execute, parameters_of, planned_trials
+from workbook.paths import ROOT
+from workbook.registry import COMPARISON, STUDIES
+from workbook.report.execute import execute, parameters_of, planned_trials
 
 START = "00_start_here"  # not a study: see test_start_here
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != START]

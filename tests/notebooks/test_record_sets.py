@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup
 
-from labkit import study
-from labkit.hardware.host import this_host
-from labkit.hardware.profile import load_profile
-from labkit.places import ROOT
-from labkit.records import Record
-from labkit.registry import COMPARISON, STUDIES
-from labkit.report.pages import write_site
-from labkit.results.load import REPORT_VARIABLE
 from tests.notebooks.cuts import CUTS, RecordSet, write_records
+from workbook import study
+from workbook.hardware.host import this_host
+from workbook.hardware.profile import load_profile
+from workbook.paths import ROOT
+from workbook.records import Record
+from workbook.registry import COMPARISON, STUDIES
+from workbook.report.pages import write_site
+from workbook.results.load import REPORT_VARIABLE
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
 SITE = "site"  # index, claims, papers, and machines and software

@@ -17,22 +17,11 @@ import psutil
 import pytest
 from bs4 import BeautifulSoup
 
-from labkit.engines.openvino_on_cpu import why_unsupported
-from labkit.places import ROOT
-from labkit.recipes import mode_name
-from labkit.records import Record, parse_line
-from labkit.records.traced import Traced
-from labkit.registry import STUDIES
-from labkit.report import make
-from labkit.report.execute import Execution
-from labkit.report.make import Request, make_render
-from labkit.report.scraps import Answer
-from labkit.report.status import read_runs
 from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
 from tests.notebooks.test_record_sets import EMPTY
-from tests.unit.made_telemetry import PAPERS
-from tests.unit.test_site import (
+from tests.workbook.made_telemetry import PAPERS
+from tests.workbook.test_site import (
     HERE,
     POWER,
     POWERED,
@@ -46,6 +35,17 @@ from tests.unit.test_site import (
     reporting,
     said_in,
 )
+from workbook.engines.openvino.network import why_unsupported
+from workbook.paths import ROOT
+from workbook.records import Record, parse_line
+from workbook.records.traced import Traced
+from workbook.registry import STUDIES
+from workbook.report import make
+from workbook.report.execute import Execution
+from workbook.report.make import Request, make_render
+from workbook.report.scraps import Answer
+from workbook.report.status import read_runs
+from workbook.trials.recipes import mode_name
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from labkit.places import ROOT
-from labkit.registry import STUDIES
-from labkit.report.execute import execute
-from labkit.report.plan import chosen_studies
 from tests.committed import committed_reports
+from workbook.paths import ROOT
+from workbook.registry import STUDIES
+from workbook.report.execute import execute
+from workbook.report.plan import chosen_studies
 
 START = ROOT / "notebooks" / "00_start_here.ipynb"
 HELPERS = ("build", "loader", "time_step", "sample")

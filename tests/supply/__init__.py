@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.places import ROOT
+from workbook.paths import ROOT
 
 PINS = ROOT / "constraints.txt"
 

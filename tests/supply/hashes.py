@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from labkit.places import ROOT
 from tests.supply import PINS
+from workbook.paths import ROOT
 
 HASHED = ROOT / "constraints-hashed.txt"
 

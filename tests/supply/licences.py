@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from labkit.places import ROOT
 from tests.supply import pinned
+from workbook.paths import ROOT
 
 PAGE = ROOT / "docs" / "licences.md"
 CLASSIFIER = "License :: "

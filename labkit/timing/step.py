@@ -1,0 +1,135 @@
+"""Times a step: warm-up to a steady state, then blocks of steps, all of which are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from labkit.card import Card, number_text, seconds_text
+from labkit.devices import choose_device
+from labkit.errors import UserError
+from labkit.timing import Blocks, Clock, CudaClock, HostClock, Timing, quiet_collector, time_blocks
+from labkit.timing.blocks import MIN_BLOCKS
+
+if TYPE_CHECKING:
+    import torch
+
+NOISY = 0.05  # interquartile range over median above which the blocks' variation gives a warning
+UNSTEADY = "the warm-up did not become steady"
+
+
+def doubts(blocks: Blocks) -> list[str]:
+    """Return the reasons to doubt the times of blocks: an unsteady warm-up, uneven blocks. Empty without any."""
+    first, median, third = np.percentile(blocks.host_s, (25, 50, 75))
+    spread = (third - first) / median
+    uneven = [f"blocks vary by {spread:.0%} (interquartile range)"] if spread > NOISY else []
+    return uneven if blocks.steady else [UNSTEADY, *uneven]
+
+
+@dataclass(frozen=True, repr=False)
+class StepTiming(Card):
+    """Times of a step, in seconds. `raw` holds every block as timed; every property is derived from `raw`."""
+
+    raw: Blocks
+
+    @property
+    def blocks(self) -> pd.DataFrame:
+        """A row per block: `block`, `start_s` after the first block's, `step_s`, `device_step_s` (NaN without CUDA)."""
+        device_s = self.raw.device_s or [float("nan")] * len(self.raw.host_s)
+        table = pd.DataFrame({"start_s": self.raw.at_s, "step_s": self.raw.host_s, "device_step_s": device_s})
+        table[["step_s", "device_step_s"]] /= self.raw.steps_per_block
+        return table.rename_axis("block").reset_index()
+
+    @property
+    def median_s(self) -> float:
+        """The median over the blocks of the time per step."""
+        return float(np.median(self.raw.host_s)) / self.raw.steps_per_block
+
+    @property
+    def quartiles_s(self) -> tuple[float, float]:
+        """The first and the third quartile over the blocks of the time per step."""
+        first, third = np.percentile(self.raw.host_s, (25, 75)) / self.raw.steps_per_block
+        return float(first), float(third)
+
+    @property
+    def images_per_s(self) -> float | None:
+        """Images per second at the median step; None without `images_per_step`."""
+        return None if self.raw.images_per_step is None else self.raw.images_per_step / self.median_s
+
+    @property
+    def steady(self) -> bool:
+        """Whether the last blocks of the warm-up agreed within 5 %."""
+        return self.raw.steady
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons to doubt the times; empty without any."""
+        found = [f"{doubt}; raise warmup_s" if doubt == UNSTEADY else doubt for doubt in doubts(self.raw)]
+        too_few = len(self.raw.host_s) < MIN_BLOCKS
+        return [*found, *(["too few blocks for quartiles; raise timed_s"] if too_few else [])]
+
+    def _card(self) -> tuple[str, list[tuple[str, str]]]:
+        device_step_s = self.blocks["device_step_s"].median()
+        rate = self.images_per_s
+        lines = {
+            "quartiles": " to ".join(map(seconds_text, self.quartiles_s)),
+            "throughput": "unknown without images_per_step" if rate is None else f"{number_text(rate)} images/s",
+            "device time": seconds_text(device_step_s) if device_step_s > 0 else "NaN: it needs a CUDA device",
+            "blocks": f"{len(self.raw.host_s)} of {self.raw.steps_per_block} steps, "
+            f"{'steady' if self.steady else 'not steady'} after warm-up",
+        }
+        title = f"StepTiming: {seconds_text(self.median_s)} per step (median)"
+        return title, [*lines.items(), *(("warning", warning) for warning in self.warnings)]
+
+
+def time_step(
+    step: Callable[[], object],
+    *,
+    images_per_step: int | None = None,
+    device: torch.device | str | None = None,
+    warmup_s: float = 0.5,
+    timed_s: float = 2.0,
+    block_s: float = 0.1,
+    clock: Clock | None = None,
+) -> StepTiming:
+    """Time a step: warm up until its time is steady, then time blocks of steps with one synchronise each.
+
+    `step` takes no arguments and runs one step. Warm-up lasts `warmup_s` seconds, and up to three times as long until
+    four blocks agree within 5 %. Blocks last about `block_s`. Timing lasts `timed_s`, or half of it if the mean is
+    precise by then. `device` None is CUDA if there is a device, else the CPU, whose device times are NaN.
+    `clock` replaces the device's clock: `labkit.timing.HostClock(wait)` waits for a framework with its own queue.
+
+    Raise UserError for a step that cannot be called, a device that is not here, or a time that is not positive.
+
+    >>> labkit.time_step(lambda: sum(range(1000)), images_per_step=256, device="cpu", warmup_s=0.1, timed_s=0.2)
+    StepTiming: ... per step (median)
+      quartiles    ... to ...
+      throughput   ... images/s
+      device time  NaN: it needs a CUDA device
+      blocks       ... of ... steps, ...
+    """
+    if not callable(step):
+        raise UserError(
+            f"step is of type {type(step).__name__}; give a function without arguments: lambda: step(images)."
+        )
+    for name, value in {"timed_s": timed_s, "block_s": block_s, "images_per_step": images_per_step}.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{name} is {value}; use a number above 0.")
+    if not 0 <= warmup_s < float("inf"):
+        raise UserError(f"warmup_s is {warmup_s}; use 0 or more seconds.")
+    timing = Timing(warmup_s=warmup_s, timed_s=timed_s, block_s=block_s)
+    events_device: AbstractContextManager[object] = nullcontext()
+    if clock is None:
+        chosen, clock = choose_device(device), HostClock()
+        if chosen.type == "cuda":
+            import torch
+
+            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # events belong to the current device
+    quiet_collector()
+    with events_device:
+        return StepTiming(time_blocks(step, clock, timing, images_per_step=images_per_step))

@@ -1,0 +1,145 @@
+"""Tests that models have the published parameters, FLOP and shapes, at their native input and at 32x32."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.models import MODELS, build, count
+from labkit.models.facts import COUNTS, _counts, count_everything
+
+torch = pytest.importorskip("torch")
+
+# Multiply-adds per image at the native input, in 1e9, from torchvision's documentation ("GFLOPS" of the weights).
+# Inception-BN's are from osmr/imgclsmob's list of networks (BN-Inception, 2,048.06 M).
+PUBLISHED_GMAC = {
+    "resnet18": 1.81,
+    "resnet50": 4.09,
+    "resnet101": 7.80,
+    "resnet152": 11.51,
+    "vgg16": 15.47,
+    "vgg19": 19.63,
+    "alexnet": 0.71,
+    "googlenet": 1.50,
+    "inception_bn": 2.048,
+    "inception_v3": 5.71,
+}
+# Other tests cover the network that takes words (`test_small_network.py`) and that which takes noise (`test_gan.py`).
+OF_IMAGES = [name for name in MODELS if not MODELS[name].words and not MODELS[name].noise]
+SMALL = [name for name in MODELS if MODELS[name].small]
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_a_model_has_as_many_parameters_as_published(name: str) -> None:
+    entry = MODELS[name]
+    with torch.device("meta"):
+        model = build(name, image_px=entry.native_px, aux=name == "inception_v3")
+    assert parameters(model) == entry.published_parameters
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_the_flop_of_a_forward_pass_are_twice_the_published_multiply_adds(name: str) -> None:
+    published = PUBLISHED_GMAC.get(name)
+    if published is None:
+        pytest.skip(f"PUBLISHED_GMAC has no published number of {name}: nothing to compare with")
+    counted = count(name, image_px=MODELS[name].native_px).flop_forward / 2e9
+    assert counted == pytest.approx(published, rel=0.03), f"{name}: {counted:.2f} GMAC counted, {published} published"
+
+
+def test_the_counts_on_file_equal_those_of_pytorch() -> None:
+    assert _counts() == count_everything(), f"write {COUNTS.name} again: see write_counts"
+
+
+def test_a_variant_that_is_not_on_file_is_counted_on_request() -> None:
+    ten, thousand = count("resnet18", classes=10), count("resnet18")
+    assert thousand.parameters - ten.parameters == 990 * (512 + 1)
+    assert thousand.flop_forward - ten.flop_forward == 2 * 990 * 512
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_model_at_32x32_gives_a_logit_per_class(name: str) -> None:
+    torch.manual_seed(0)
+    model = build(name, classes=7)
+    with torch.no_grad():
+        logits = model(torch.randn(2, 3, 32, 32))
+    assert type(logits) is torch.Tensor, "a tuple of main and auxiliary outputs"
+    assert logits.shape == (2, 7) and torch.isfinite(logits).all() and model.training
+
+
+def shapes_inside(model: torch.nn.Module, *names: str) -> dict[str, tuple[int, ...]]:
+    """Return the output shapes, per image of 32x32, of some submodules, computed on the meta device."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        model.get_submodule(name).register_forward_hook(
+            lambda _module, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])})
+        )
+    model(torch.empty(2, 3, 32, 32, device="meta"))
+    return shapes
+
+
+def test_a_resnet_quarters_the_resolution_of_small_images_before_its_stages() -> None:
+    with torch.device("meta"):
+        shapes = shapes_inside(build("resnet50"), "maxpool", "layer4")
+    assert shapes == {"maxpool": (64, 8, 8), "layer4": (2048, 1, 1)}
+
+
+def test_the_small_vgg_head_is_512_wide_and_torchvisions_holds_most_of_the_weights() -> None:
+    with torch.device("meta"):
+        small, whole = build("vgg16", head="head512"), build("vgg16")
+    assert shapes_inside(small, "features", "classifier") == {"features": (512, 1, 1), "classifier": (1000,)}
+    assert shapes_inside(whole, "avgpool") == {"avgpool": (512, 7, 7)}
+    assert parameters(small.classifier) == 2 * (512 * 512 + 512) + 512 * 1000 + 1000
+    assert parameters(whole.classifier) == 123_642_856
+
+
+def test_alexnets_first_convolution_has_stride_1_at_32x32_only() -> None:
+    with torch.device("meta"):
+        small, whole = build("alexnet"), build("alexnet", image_px=224)
+        assert shapes_inside(small, "features.0") == {"features.0": (64, 26, 26)}
+    assert small.features[0].stride == (1, 1)
+    assert whole.features[0].stride == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "valid"),
+    [
+        ({"name": "resnet5"}, ["resnet50", "vgg16", "inception_v3"]),
+        ({"name": "resnet50", "image_px": 64}, ["32 or 224"]),
+        ({"name": "inception_v3", "image_px": 32}, ["299"]),
+        ({"name": "vgg16", "head": "512"}, ["head512, torchvision"]),
+    ],
+)
+def test_an_unknown_model_or_option_is_refused_with_the_valid_ones(arguments: dict, valid: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        build(**arguments)
+    for name in valid:
+        assert name in str(caught.value)
+    if "head" in arguments:
+        return
+    with pytest.raises(UserError):
+        count(**arguments)
+
+
+def test_a_network_without_a_builder_is_refused_naming_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "resnet19", replace(MODELS["resnet18"], name="resnet19"))
+    with pytest.raises(UserError, match=r"no builder named 'resnet19'.* labkit/models/torch_models\.py"):
+        build("resnet19")
+
+
+def test_importing_labkit_and_its_models_imports_no_framework() -> None:
+    script = (
+        "import sys, labkit.models, labkit.timing, labkit.data\n"
+        "labkit.models.count('resnet152')\n"
+        "heavy = {'torch', 'torchvision', 'tensorflow', 'keras', 'jax', 'scipy.stats', 'sklearn', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

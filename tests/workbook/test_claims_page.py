@@ -1,0 +1,281 @@
+"""The claims' page: every claim appears once, every filter hides the right claims, every link leads to its records."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup, Tag
+
+from labkit.telemetry.summary import Statistic
+from tests.workbook.made_telemetry import PAPERS
+from tests.workbook.test_site import (
+    POWER,
+    POWERED,
+    TRIALS,
+    VGG,
+    VGG_LARGE,
+    B,
+    C,
+    failed,
+    parsed,
+    passes_of,
+    put,
+    reporting,
+    said_in,
+    taken,
+    texts,
+)
+from workbook.claims.dates import committed
+from workbook.claims.findings import Findings, _starts, finding_html, newer_tests
+from workbook.claims.judge import judge_all
+from workbook.claims.papers import Paper
+from workbook.claims.shown import evidence
+from workbook.claims.verdict import GROUPS, VERDICTS, Finding
+from workbook.records import Record, parse_line
+from workbook.records.store import content_of
+from workbook.report.claims_page import write_claims
+from workbook.trials.trial import Trial
+
+# ---- a page whose records replicate some claims and not others ------------------------------------------------------
+
+GOOGLENET = Trial(model="googlenet", image_px=224)
+
+
+def slowing(record: Record) -> Record:
+    """Return the record with the second half of its blocks twice as slow."""
+    assert record.result is not None
+    half = record.result.host_s[:5]
+    blocks = record.result.model_copy(update={"host_s": [*half, *(2 * block_s for block_s in half)]})
+    return record.model_copy(update={"result": blocks})
+
+
+def wavering(record: Record) -> Record:
+    """Return the record with a utilisation that depends on the pass."""
+    assert record.telemetry is not None
+    timed = record.telemetry.windows["timed"]
+    used = {"utilisation": Statistic(mean=0.3 * record.pass_number, low=0.1, high=1.0, n=10)}
+    sources = {**timed.sources, "gpu0": timed.sources["gpu0"] | used}
+    windows = {**record.telemetry.windows, "timed": timed.model_copy(update={"sources": sources})}
+    return record.model_copy(update={"telemetry": record.telemetry.model_copy(update={"windows": windows})})
+
+
+def make_records(reports: Path) -> None:
+    """Write records of two hosts and two profiles, after those of an older plan, another scale and a failed attempt.
+
+    On the h200, GoogLeNet slows down. On the h100, one network's utilisation rises in each pass, and one network runs
+    out of memory.
+    """
+    older = [taken(trial, 1, TRIALS[:1], passes=1) for trial in TRIALS[:1]]
+    smoke = passes_of(passes=1, scale="smoke")
+    crashed = failed(TRIALS[0], 1, "no memory").model_copy(update={"status": "crashed"})
+    put(reports, "h200", [*older, *smoke, crashed, *reversed(passes_of())])
+    put(reports, "h200", passes_of(POWERED, host=B, study=POWER))
+    put(reports, "h200", [slowing(record) for record in passes_of((GOOGLENET, VGG), host=B, study="06_cpu_vs_gpu")])
+    changes = {
+        VGG: wavering,
+        VGG_LARGE: lambda record: failed(record.as_trial, record.pass_number, "CUDA out of memory", host=C),
+    }
+    h100 = [changes.get(record.as_trial, lambda same: same)(record) for record in passes_of(host=C, speed=0.8)]
+    put(reports, "h100", h100)
+
+
+DAYS = committed()
+
+
+def page_for(folder: Path, hw: str, papers: list[Paper]) -> tuple[Path, list[Finding]]:
+    """Write the claims' page of a profile beside its records. Return the page's path and the findings."""
+    with reporting(folder):
+        findings = judge_all(papers, evidence(hw))
+    path = folder / hw / "claims.html"
+    path.parent.mkdir(exist_ok=True)
+    write_claims(path, Findings(findings), title="H200 SXM", links=[("fingerprint.html", "Fingerprint")], days=DAYS)
+    return path, findings
+
+
+Made = tuple[Path, list[Finding]]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reports")
+    make_records(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(reports: Path) -> Made:
+    """Return the page of the h200 and its findings."""
+    return page_for(reports, "h200", PAPERS)
+
+
+@pytest.fixture(scope="module")
+def soup(made: Made) -> BeautifulSoup:
+    return parsed(made[0])
+
+
+def shown(soup: BeautifulSoup) -> dict[str, Tag]:
+    """Return the part of the page for each claim, by the claim's id."""
+    return {str(claim.div["id"]).removeprefix("claim-"): claim for claim in soup.select(".lk-claim") if claim.div}
+
+
+# ---- every claim with its verdict -----------------------------------------------------------------------------------
+
+
+def test_every_claim_appears_once_with_its_words_verdict_and_scope_or_reason(made: Made, soup: BeautifulSoup) -> None:
+    published, parts = [claim.id for paper in PAPERS for claim in paper.claims], shown(soup)
+    assert len(soup.select(".lk-claim")) == len(published) and sorted(parts) == sorted(published)
+    assert {finding.verdict for finding in made[1]} == set(VERDICTS), "these records give every verdict"
+    for finding in made[1]:
+        claim = parts[finding.claim.id]
+        paper, statement, _, here, verdict = [said_in(part) for part in claim.summary.find_all("span", recursive=False)]
+        assert (paper, statement) == (finding.paper.name, " ".join(finding.claim.statement.split()))
+        assert claim["data-verdict"] == finding.group.replace(" ", "-") and finding.verdict in verdict
+        assert " ".join(finding.claim.where.split()) in said_in(claim.div)
+        if finding.verdict == "not testable here":
+            assert here == "–" and finding.reason and finding.reason[1:] in said_in(claim.div)
+        else:
+            assert here != "–" and finding.scope in said_in(claim.div)
+            assert "synthetic32" not in verdict and "PyTorch" not in verdict, "the page says it once"
+
+
+def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
+    made: Made, soup: BeautifulSoup, tmp_path: Path
+) -> None:
+    for finding in made[1]:
+        details = said_in(shown(soup)[finding.claim.id].div)
+        times = {
+            record.started_at[:16].replace("T", " ")
+            for case in finding.cases
+            for side in case.sides
+            for record in side.results.by_trial.get(side.trial, [])
+        }
+        made_at = f"{' to '.join(dict.fromkeys([min(times), max(times)]))} UTC" if times else ""
+        assert (f"The records are of {made_at}." if times else "There are no records.") in details
+    if shutil.which("git") is None:
+        pytest.skip("needs git to know when a line was committed")
+    git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
+    test = "  - id: a-{}\n    tests:\n      - at_least: {}\n        because: x\n"
+    paper = "claims:\n" + test.format("one", 1) + test.format("two", 2)
+    for day, text in (("2026-01-02", paper), ("2026-03-04", paper.replace("at_least: 2", "at_least: 3"))):
+        (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+        for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
+            environment = {**os.environ, "GIT_COMMITTER_DATE": f"{day}T12:00:00Z"}
+            subprocess.run([*git, *command], check=True, env=environment)
+    assert committed(tmp_path) == {"a-one": "2026-01-02 12:00", "a-two": "2026-03-04 12:00"}
+    (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
+    assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
+    tested = next(finding for finding in made[1] if finding.group == "replicated")
+    first, between = _starts(tested)[0], "between the first and the last of"
+    for changed, order in (("2020-01-01 00:00", "before"), (first, between), ("2099-01-01 00:00", "after")):
+        markup = finding_html(tested, changed)
+        assert f"The test last changed at {changed} UTC, {order} these records." in markup
+        assert ("Its test is newer." in markup) == (order != "before")
+        newer = newer_tests([tested], {tested.claim.id: changed})
+        assert newer == "1 of these 1 tests is newer than the first of their records." * (order != "before")
+    shutil.rmtree(tmp_path / ".git")
+    assert committed(tmp_path) == {}
+
+
+def test_every_effect_stands_beside_its_bound_its_n_and_its_verdict(made: Made, soup: BeautifulSoup) -> None:
+    parts, effects = shown(soup), 0
+    for finding in made[1]:
+        rows = parts[finding.claim.id].select("tbody tr")
+        assert len(rows) == len(finding.cases)
+        for row, case in zip(rows, finding.cases, strict=True):
+            assert said_in(row.th).startswith(" ".join(case.label.split()))
+            cells = [said_in(cell) for cell in row.select("td")]
+            assert cells[0] == (case.shown or "–")
+            assert cells[-3] == str(case.n) and (not case.effect or case.n == case.effect.n)
+            assert cells[-2].split(" ", 1)[1] == case.verdict
+            if case.verdict in ("inconclusive", "not testable here"):
+                assert case.reason and case.reason[1:] in said_in(row.th)
+            effects += case.effect is not None
+        captions = [said_in(caption) for caption in parts[finding.claim.id].select("caption")]
+        for caption, judged in zip(captions, [test for test in finding.tests if test.cases], strict=True):
+            assert " ".join(judged.test.because.split()) in caption
+    assert effects > 5
+
+
+def test_a_network_that_ran_out_of_memory_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    make_records(tmp_path)
+    path, _ = page_for(tmp_path, "h100", PAPERS)
+    rows = texts(path.read_text(encoding="utf-8"), ".lk-cases tbody tr")
+    assert any("CUDA out of memory" in row and "– not testable here" in row for row in rows)
+
+
+def test_a_profile_without_records_has_every_claim_and_tests_none(tmp_path: Path) -> None:
+    path, findings = page_for(tmp_path, "k40m", PAPERS)
+    page = parsed(path)
+    assert [claim["data-verdict"] for claim in shown(page).values()] == ["not-testable-here"] * len(findings)
+    assert f"Of {len(findings)} published claims none could be tested here." in said_in(page.header)
+
+
+def test_claims_that_could_be_tested_come_first(made: Made, soup: BeautifulSoup) -> None:
+    untested = [claim["data-verdict"] == "not-testable-here" for claim in soup.select(".lk-claim")]
+    assert untested == sorted(untested) and not untested[0]
+
+
+# ---- filters --------------------------------------------------------------------------------------------------------
+
+RULE = re.compile(r"#(?P<id>[\w-]+):target ~ \.lk-claims \.lk-claim:not\((?P<kept>[^)]*)\) \{ display: none; \}")
+
+
+def fits(finding: Finding, choice: str) -> bool:
+    """Return whether the filter at the address `choice` includes the claim."""
+    paper, verdict = choice.split("-", 1)
+    return paper in ("all", finding.paper.id) and verdict in ("claims", finding.group.replace(" ", "-"))
+
+
+def test_every_filter_is_a_link_that_shows_only_its_claims_and_their_number(made: Made, soup: BeautifulSoup) -> None:
+    _, own = re.findall(r"<style>(.*?)</style>", made[0].read_text(encoding="utf-8"), re.DOTALL)
+    rules = {rule["id"]: rule["kept"] for rule in RULE.finditer(own)}
+    offered = {str(link["href"])[1:]: said_in(link) for link in soup.select(".lk-choose a")}
+    verdicts = [group.replace(" ", "-") for group in (*GROUPS, "claims")]
+    papers = ["all", *(paper.id for paper in PAPERS)]
+    wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts}
+    assert set(offered) == set(rules) == {name for name in wanted if any(fits(finding, name) for finding in made[1])}
+    claims = soup.select(".lk-claim")
+    for choice, kept in rules.items():
+        left = {str(claim.div["id"]) for claim in claims if claim.div and claim.css.match(kept)}
+        assert left == {f"claim-{finding.claim.id}" for finding in made[1] if fits(finding, choice)}
+        assert re.search(r"\d+", offered[choice])[0] == str(len(left))  # type: ignore[index]
+        (notice,) = soup.find_all(id=choice)
+        assert said_in(notice).startswith(f"{len(left)} of {len(made[1])} shown")
+
+
+# ---- addresses ------------------------------------------------------------------------------------------------------
+
+
+def test_every_link_to_records_names_only_the_lines_of_the_trials_shown(
+    made: Made, soup: BeautifulSoup, reports: Path
+) -> None:
+    parts, looked_at = shown(soup), 0
+    for finding in made[1]:
+        for row, case in zip(parts[finding.claim.id].select("tbody tr"), finding.cases, strict=True):
+            passes = {
+                (side.results.file(), side.trial.key, record.pass_number)
+                for side in case.sides
+                for record in side.results.by_trial[side.trial]
+            }
+            read = set()
+            for link in row.select("td:last-child a"):
+                file = made[0].parent / str(link["href"])
+                lines = content_of(file).decode().splitlines()
+                for number in re.findall(r"\d+", said_in(link)):
+                    record = parse_line(lines[int(number) - 1])
+                    assert record.scale == case.sides[0].results.scale
+                    assert record.status != "crashed" and len(record.planned.passes) > 1, "no link to a replaced record"
+                    read.add((file.resolve().relative_to(reports.resolve()).as_posix(), record.key, record.pass_number))
+            assert read == passes
+            looked_at += len(read)
+    assert looked_at > 30
+
+
+def test_a_page_without_claims_says_so(tmp_path: Path) -> None:
+    write_claims(tmp_path / "claims.html", Findings([]), title="H200", links=[], days={})
+    assert "Of 0 published claims none could be tested here." in (tmp_path / "claims.html").read_text(encoding="utf-8")

@@ -1,0 +1,94 @@
+"""The verdicts on the committed records have reasons, and the README has their number and the best batch size."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+
+from tests.committed import committed_reports
+from workbook.claims import Findings
+from workbook.claims.shown import evidence, verdicts
+from workbook.claims.verdict import FEWEST_RUNS, TESTED
+from workbook.paths import ROOT
+from workbook.results import difference, load
+from workbook.studies import batch_runs
+
+PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
+
+
+@pytest.fixture(scope="module")
+def findings() -> dict[str, Findings]:
+    """Return the findings of each profile from committed records only: this machine's own do not count."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        return {profile: verdicts(evidence(profile)) for profile in PROFILES}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_claim_that_is_not_replicated_or_open_has_a_reason(findings: dict[str, Findings], profile: str) -> None:
+    open_or_failed = [f for f in findings[profile].findings if f.verdict in ("not replicated", "inconclusive")]
+    assert open_or_failed, "a profile with records has such claims"
+    assert [finding.claim.id for finding in open_or_failed if not finding.why] == []
+
+
+def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findings]) -> None:
+    counts = findings["h200"].counts()
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    claims = re.search(r"turns (\d+) of their claims into tests", text)
+    assert claims and int(claims[1]) == len(findings["h200"].findings)
+    told = re.search(
+        r"can test (\d+) of the claims: (\d+) are replicated, (\d+) more in direction only, (\d+) are not, "
+        r"and (\d+) are inconclusive. Another (\d+) verdicts",
+        text,
+    )
+    assert told, "the README has a sentence on the H200's verdicts"
+    tested = [counts[group] for group in TESTED]
+    assert [int(number) for number in told.groups()] == [sum(tested), *tested, counts["not counted"]]
+
+
+def test_every_verdict_of_a_claim_has_its_quantity_its_runs_and_at_least_three_of_them(
+    findings: dict[str, Findings],
+) -> None:
+    for profile, of_profile in findings.items():
+        for finding in of_profile.findings:
+            if finding.verdict in ("replicated", "not replicated"):
+                deciding = [case for case in finding.cases if case.verdict == finding.verdict]
+                assert deciding and all(case.n >= FEWEST_RUNS for case in deciding), (profile, finding.claim.id)
+        rows = [row.select("td") for row in BeautifulSoup(of_profile.html(), "html.parser").select(".lk-verdicts tr")]
+        tested = [cells for cells in rows if cells and "not testable" not in cells[-1].get_text()]
+        assert tested
+        for *_, here, verdict in tested:
+            assert re.search(r"^.+: .+ [\d,]+ (run|image)s?", here.get_text(" ").strip()), here
+            assert verdict.select_one(".lk-verdict"), verdict
+
+
+def test_32_gpus_of_eight_nodes_are_not_replicated_by_four_of_one(findings: dict[str, Findings]) -> None:
+    (scaling,) = [f for f in findings["h200_x4"].findings if f.claim.id == "dell_v100-scaling"]
+    assert scaling.group == "direction replicated"
+    assert {"32 GPUs", "eight nodes", "29.43"} <= set(scaling.not_judged)
+    assert "4 GPUs" in scaling.scope
+
+
+def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_value(
+    findings: dict[str, Findings],
+) -> None:
+    rows = findings["h200"].html()
+    assert "DRAM activity minus FP32" in rows
+    assert "(Quantization)" in rows, "study 05 tests the same claim"
+
+
+def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = r"After (\d+) s of training, ResNet-18 is more accurate with batch (\d+) than with (.+?), if"
+    told = re.search(said, text)
+    assert told, "the README has a sentence on accuracy against time"
+    results = load("h200", "batch_size")
+    runs = batch_runs.described(results.frame().query("epochs > 0"), results.epochs())
+    assert round(batch_runs.base(runs)["seconds"].mean()) == int(told[1])
+    at_seconds = batch_runs.equalled(runs).query("equal == 'seconds' and rate == 'scaled'")
+    behind = difference(at_seconds, "top1", over={"batch": int(told[2])}, by="batch")
+    assert {f"{batch:,}" for batch in behind["batch"]} == set(told[3].split(" or "))
+    assert (behind["high"] < 0).all()

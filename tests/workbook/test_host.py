@@ -1,0 +1,309 @@
+"""The description of a machine with a fake driver: its id is stable and anonymous, and numbers get no wrong label."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.devices import Gpu, nvidia_hardware, uuid_hash
+from labkit.errors import LabkitError, UserError
+from tests.fake_nvml import pynvml as fake
+from workbook.hardware import host as host_module
+from workbook.hardware.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
+from workbook.hardware.matching import detect, device_indices, mismatch, require_match
+from workbook.hardware.profile import load_profile, profile_names
+
+NO_LIBRARY = {"function": "nvmlInit", "error": "NVML_ERROR_LIBRARY_NOT_FOUND"}
+NOT_LOADED = {"function": "nvmlInit", "error": "NVML_ERROR_DRIVER_NOT_LOADED"}
+LOST = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LOST"}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """Return a function that gives this machine the named chips (see `tests/fake_nvml`) and describes it."""
+    monkeypatch.setattr(host_module, "foreign_gpus", lambda: ())
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+
+    def with_chips(*chips: str, **settings: Any) -> Host:
+        monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips, **settings}))
+        host = this_host()
+        assert fake._nvmlLib_refcount == 0, "the driver was left open"
+        return host
+
+    return with_chips
+
+
+@pytest.fixture
+def cpu_machine(machine):
+    """Return a function that describes a machine without an NVIDIA driver."""
+    return lambda: machine(faults=[NO_LIBRARY])
+
+
+# ---- hardware and software ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text_is_bytes", [False, True])  # as from new bindings and from old ones
+def test_a_gpu_is_described_in_si_units(machine, text_is_bytes: bool) -> None:
+    host = machine("pascal", bytes=text_is_bytes)
+    (gpu,) = host.gpus
+    assert (gpu.name, gpu.compute_capability, gpu.memory_bytes) == ("Tesla P100-PCIE-16GB", "6.0", 17_066_885_120)
+    assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (250.0, 1.48e9, 715e6)
+    assert host.driver == "550.54"
+    assert "1 x Tesla P100-PCIE-16GB" in host.summary()
+    assert host.notes == ()
+
+
+def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
+    host = machine("hopper", lacking=["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMaxClockInfo"])
+    (gpu,) = host.gpus
+    assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (None, None, None)
+    assert gpu.name == "NVIDIA H200"
+
+
+def test_a_machine_without_a_driver_library_has_no_gpu_and_no_note(
+    cpu_machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "nvidia_hardware", lambda: False)
+    host = cpu_machine()
+    assert (host.gpus, host.driver, host.notes) == ((), None, ())
+    assert detect(host).name == "cpu"
+
+
+@pytest.mark.parametrize("fault", [NOT_LOADED, LOST])
+def test_a_driver_that_does_not_answer_is_reported_and_never_taken_for_a_cpu(machine, fault: dict[str, str]) -> None:
+    host = machine("hopper", faults=[fault])
+    (note,) = host.notes
+    assert host.gpus == () and "driver does not answer" in note
+    with pytest.raises(UserError, match=r"does not answer: .*nvidia-smi.*make report HW=cpu"):
+        detect(host)
+
+
+def test_a_record_carries_the_versions_of_the_software(machine) -> None:
+    host = machine("hopper")
+    versions = host.versions()
+    assert versions["driver"] == "550.54"
+    assert versions["source"] == source_hash()
+    assert versions["labkit"]
+    assert versions["torch"] == host.packages["torch"]
+    assert all(isinstance(value, str) and value for value in versions.values())
+    assert "driver" not in replace(host, driver=None).versions()
+
+
+# ---- the id ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_id_of_a_machine_depends_on_its_gpus_and_not_on_their_order(machine) -> None:
+    host = machine("hopper", "pascal")
+    assert machine("hopper", "pascal").id == host.id
+    turned = machine("pascal", "hopper", uuids=["GPU-secret-1", "GPU-secret-0"])
+    assert [gpu.name for gpu in turned.gpus] == ["Tesla P100-PCIE-16GB", "NVIDIA H200"]
+    assert turned.id == host.id
+    assert machine("hopper", "pascal", uuids=["GPU-secret-1", "GPU-secret-2"]).id != host.id, (
+        "the same models elsewhere are another machine"
+    )
+    assert machine("hopper").id != host.id
+    assert not Path(os.environ["XDG_STATE_HOME"]).exists(), "no random number is needed"
+
+
+def test_a_description_does_not_tell_whose_machine_it_is(machine, cpu_machine) -> None:
+    for host in (machine("hopper", "hopper"), cpu_machine()):
+        text = json.dumps(host.as_dict())
+        assert "secret" not in text, "no raw UUID"
+        for private in {socket.gethostname(), os.environ.get("USER"), str(Path.home())} - {None, "", "root", "/root"}:
+            assert private not in text
+        assert len(host.id) == 12
+        assert int(host.id, 16) >= 0
+
+
+def test_a_machine_without_gpus_gets_a_random_number_once(cpu_machine, monkeypatch, tmp_path: Path) -> None:
+    first = cpu_machine().id
+    assert cpu_machine().id == first
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
+    assert cpu_machine().id != first, "the id is random and does not depend on the machine"
+    assert [path.name for path in (tmp_path / "of another user" / "labkit").iterdir()] == ["host-id"]
+
+
+def test_two_concurrent_first_runs_agree_on_one_number(cpu_machine, monkeypatch) -> None:
+    token = host_module.secrets.token_hex
+    others: list[str] = []
+
+    def overtaken(count: int) -> str:
+        monkeypatch.setattr(host_module.secrets, "token_hex", token)
+        others.append(cpu_machine().id)  # another run asks for the number while this run still makes it
+        return token(count)
+
+    monkeypatch.setattr(host_module.secrets, "token_hex", overtaken)
+    assert cpu_machine().id == others[0] == cpu_machine().id
+
+
+def test_a_state_folder_that_cannot_be_used_is_reported(cpu_machine, monkeypatch, tmp_path: Path) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(occupied))
+    with pytest.raises(UserError, match=rf"{occupied}/labkit: .*Set XDG_STATE_HOME"):
+        cpu_machine()
+
+
+def test_an_invalid_number_is_reported_and_not_used(cpu_machine) -> None:
+    path = Path(os.environ["XDG_STATE_HOME"]) / "labkit" / "host-id"
+    path.parent.mkdir(parents=True)
+    for broken in ("", "../../etc", "0123456789a", "0123456789AB"):
+        path.write_text(broken)
+        with pytest.raises(UserError, match="delete it and run again"):
+            cpu_machine()
+
+
+def test_a_description_is_read_back_as_it_was_written(machine, tmp_path: Path) -> None:
+    host = machine("hopper", "pascal")
+    write_host(host, tmp_path)
+    write_host(host, tmp_path)
+    assert [path.name for path in (tmp_path / "hosts").iterdir()] == [f"{host.id}.json"]
+    assert read_host(tmp_path, host.id) == json.loads(json.dumps(host.as_dict()))
+    for broken in ("[]", "{", None):
+        path = tmp_path / "hosts" / f"{host.id}.json"
+        path.unlink() if broken is None else path.write_text(broken)
+        with pytest.raises(LabkitError, match="version control"):
+            read_host(tmp_path, host.id)
+
+
+# ---- which profile --------------------------------------------------------------------------------------------------
+
+
+def test_the_profile_of_a_machine_is_the_one_with_most_of_its_devices(machine) -> None:
+    for chips, name in (
+        (["hopper"], "h200"),
+        (["hopper"] * 3, "h200_x2"),
+        (["hopper"] * 8, "h200_x8"),
+        (["pascal"] * 4, "p100_16gb_x4"),
+        (["pascal_12"], "p100_12gb"),
+        (["volta"], "v100_sxm2"),
+        (["kepler", "hopper"], "h200"),
+        (["unheard_of", "pascal"], "p100_16gb"),
+    ):
+        assert detect(machine(*chips)).name == name
+    assert detect(machine("unheard_of")) is None
+
+
+def test_a_chip_that_no_framework_supports_is_refused_with_the_reason(machine) -> None:
+    with pytest.raises(UserError, match=r"k80.*CUDA 11\.8.*make render HW=k80") as caught:
+        detect(machine("kepler", "kepler"))
+    assert ".." not in str(caught.value)
+
+
+def pci_device(root: Path, address: str, *, kind: str, vendor: str) -> None:
+    folder = root / address
+    folder.mkdir(parents=True)
+    (folder / "class").write_text(f"{kind}\n")
+    (folder / "vendor").write_text(f"{vendor}\n")
+
+
+def test_gpus_of_other_vendors_are_seen_and_built_in_graphics_are_not(tmp_path: Path) -> None:
+    assert foreign_gpus(tmp_path) == foreign_gpus(tmp_path / "no such folder") == ()
+    pci_device(tmp_path, "0000:00:02.0", kind="0x030000", vendor="0x8086")  # Intel's built-in graphics
+    pci_device(tmp_path, "0000:01:00.0", kind="0x030000", vendor="0x1a03")  # a server's VGA chip
+    pci_device(tmp_path, "0000:02:00.0", kind="0x020000", vendor="0x8086")  # a network card
+    pci_device(tmp_path, "0000:03:00.0", kind="0x030200", vendor="0x10de")  # NVIDIA has its own driver
+    (tmp_path / "0000:04:00.0").mkdir()  # a device without a class and a vendor
+    assert foreign_gpus(tmp_path) == ()
+    pci_device(tmp_path, "0000:c1:00.0", kind="0x038000", vendor="0x1002")
+    pci_device(tmp_path, "0000:c2:00.0", kind="0x120000", vendor="0x1002")
+    pci_device(tmp_path, "0000:c3:00.0", kind="0x030000", vendor="0x8086")
+    assert foreign_gpus(tmp_path) == (
+        "AMD GPU at PCI 0000:c1:00.0",
+        "AMD GPU at PCI 0000:c2:00.0",
+        "Intel GPU at PCI 0000:c3:00.0",
+    )
+
+
+def test_a_gpu_of_another_vendor_is_never_silently_taken_for_a_cpu(cpu_machine, machine) -> None:
+    amd = replace(cpu_machine(), foreign_gpus=("AMD GPU at PCI 0000:c1:00.0",))
+    with pytest.raises(UserError, match=r"AMD GPU at PCI 0000:c1:00\.0.*NVIDIA GPUs and CPUs only.*HW=cpu"):
+        detect(amd)
+    assert mismatch(load_profile("cpu"), amd) is None, "its CPU can be measured on request"
+    both = replace(machine("hopper"), foreign_gpus=amd.foreign_gpus)
+    assert detect(both).name == "h200"
+
+
+def test_numbers_are_never_labelled_with_absent_hardware(cpu_machine) -> None:
+    host = cpu_machine()
+    with pytest.raises(UserError) as caught:
+        require_match(load_profile("p100_16gb"), host)
+    assert caught.value.exit_code == 2
+    for part in ("expects Tesla P100 PCIe, 16 GB", f"has {host.summary()}", "`make render HW=p100_16gb`"):
+        assert part in str(caught.value)
+    assert [name for name in profile_names() if mismatch(load_profile(name), host) is None] == ["cpu"]
+    require_match(load_profile("cpu"), host)
+
+
+def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:
+    two = machine("hopper", "hopper")
+    require_match(load_profile("h200"), two)  # a profile may use fewer devices than the machine has
+    require_match(load_profile("h200_x2"), two)
+    with pytest.raises(UserError, match=r"expects 4x H200 SXM.*2 x NVIDIA H200"):
+        require_match(load_profile("h200_x4"), two)
+    odd = replace(two, gpus=tuple(replace(gpu, compute_capability="9.9") for gpu in two.gpus))
+    with pytest.raises(UserError, match=r"expects compute capability 9\.0.*has 9\.9"):
+        require_match(load_profile("h200"), odd)
+
+
+def test_a_profile_uses_its_own_devices_of_a_mixed_machine(machine) -> None:
+    mixed = machine("pascal", "hopper", "volta", "hopper", "hopper")
+    assert device_indices(load_profile("h200"), mixed) == [1]
+    assert device_indices(load_profile("h200_x2"), mixed) == [1, 3]
+    assert device_indices(load_profile("v100_sxm2"), mixed) == [2]
+    assert device_indices(load_profile("p100_16gb"), mixed) == [0]
+    assert device_indices(load_profile("cpu"), mixed) == []
+
+
+# ---- a shared machine, and one whose driver is broken ---------------------------------------------------------------
+
+
+def test_cuda_visible_devices_decides_which_gpus_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = tuple(
+        Gpu(name="NVIDIA H200", uuid_hash=uuid_hash(f"GPU-{n}"), memory_bytes=2**37, compute_capability="9.0")
+        for n in range(8)
+    )
+    host = replace(this_host(), gpus=gpus, notes=(), foreign_gpus=())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert detect(host).name == "h200_x8"  # type: ignore[union-attr]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert detect(host).name == "h200"  # type: ignore[union-attr]
+    assert device_indices(load_profile("h200"), host) == [3], "not somebody else's first GPU"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-6")
+    assert device_indices(load_profile("h200_x2"), host) == [5, 6]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match="hides every GPU"):
+        detect(host)
+
+
+def test_a_gpu_that_the_driver_does_not_show_is_never_silently_taken_for_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    card = tmp_path / "0000:65:00.0"
+    card.mkdir()
+    (card / "vendor").write_text("0x10de\n")
+    (card / "class").write_text("0x030200\n")
+    assert nvidia_hardware(tmp_path)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # nvidia-ml-py is not installed
+    monkeypatch.setattr(host_module, "nvidia_hardware", lambda: True)
+    with pytest.raises(UserError, match=r"NVIDIA GPU is here.*nvidia-ml-py.*HW=cpu"):
+        detect(this_host())
+
+
+@pytest.mark.parametrize("given", ["0123456789ab", "0123456789ab@ffffffffffff", "@"])
+def test_a_commit_given_by_hand_must_fit_the_code(given: str) -> None:
+    with pytest.raises(UserError, match=f"is not this code, whose hash is {source_hash()}"):
+        host_module._given_commit(given)
+
+
+def test_a_commit_of_this_code_is_recorded() -> None:
+    assert host_module._given_commit(f"0123456789ab@{source_hash()}") == "0123456789ab"
+    assert host_module._given_commit("") is None

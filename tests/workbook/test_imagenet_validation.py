@@ -1,0 +1,453 @@
+"""Tests of ImageNet's validation set and torchvision's weights: pixels, labels and scores equal torchvision's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit.data import (
+    DataSet,
+    Split,
+    cache_dir,
+    holds_validation_set,
+    ilsvrc2012,
+    inspect_folder,
+    open_data,
+)
+from labkit.errors import DataError, LabkitError, Unsupported, UserError
+from tests.archives import CLASS_FOLDERS, write_validation_set
+from tests.faulty.campaign import HOST
+from tests.prepared import checked
+from tests.workbook.made_records import record_of
+from tests.workbook.test_cli import assert_refused, labkit
+from workbook import study
+from workbook.engines import weights_files
+from workbook.engines.torchvision_files import PATTERN, read_state
+from workbook.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
+from workbook.hardware.profile import load_profile
+from workbook.paths import notebook_of
+from workbook.report.execute import planned_trials
+from workbook.runner.plan import REFUSED_S, pass_at, planned_s
+from workbook.study import open_study
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+from workbook.workloads._validation import split_sha256
+
+torch = pytest.importorskip("torch")
+
+from labkit.models import build  # noqa: E402
+from labkit.torchvision_import import import_torchvision  # noqa: E402
+from workbook.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
+from workbook.engines.openvino.network import why_unsupported  # noqa: E402
+from workbook.workloads._weights import make_network  # noqa: E402
+
+PER_CLASS, CALIBRATING = 2, 1250
+SCORED = 12
+TRIAL = Trial(
+    workload="infer",
+    model="resnet18",
+    image_px=224,
+    batch=4,
+    device="cpu",
+    data="ilsvrc2012",
+    weights="trained",
+    scored=SCORED,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_validation_set(tmp_path_factory.mktemp("imagenet"), per_class=PER_CLASS)
+
+
+@pytest.fixture(scope="module")
+def images(folder: Path, shared_cache: Path) -> DataSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(shared_cache))
+        return open_data(str(folder))
+
+
+@pytest.fixture
+def nothing_is_decoded(images: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the decoding of any image fail. The data set that `images` cached can still be opened."""
+
+    def read(file: Path) -> np.ndarray:
+        raise AssertionError(f"{file} was read")
+
+    monkeypatch.setattr(ilsvrc2012, "read_image", read)
+
+
+def listed(root: Path, *, per_class: int = PER_CLASS, classes: Sequence[str] = CLASS_FOLDERS, hidden: str = "") -> Path:
+    """Create a folder like ImageNet's with empty image files. The files of class `hidden` are hidden files."""
+    for name in classes:
+        (root / "val" / name).mkdir(parents=True)
+        for number in range(per_class):
+            (root / "val" / name / f"{'.' if name == hidden else ''}{number}.JPEG").touch()
+    return root
+
+
+# The images
+
+
+def test_pixels_and_labels_equal_torchvisions(folder: Path, images: DataSet) -> None:
+    torchvision = import_torchvision()
+    from torchvision.transforms import functional  # import_torchvision() above makes this importable
+
+    loader = torchvision.datasets.folder.default_loader
+    classes = dict(torchvision.datasets.ImageFolder(folder / "val").samples)
+    items = ilsvrc2012.list_images(folder / "val")
+    for split, kept in (("train", images.train), ("val", images.val)):
+        assert [classes[str(file)] for file, _ in items[split]] == kept.labels.tolist()
+        for place in [*range(0, len(kept), 31), *(i for i, item in enumerate(items[split]) if item.label == 5)]:
+            scaled = functional.resize(loader(items[split][place].file), [256])
+            expected = functional.pil_to_tensor(functional.center_crop(scaled, [224])).numpy()
+            assert np.array_equal(kept.images[place], expected), items[split][place].file
+
+
+def test_calibration_images_are_spread_over_the_classes_and_never_scored(folder: Path, images: DataSet) -> None:
+    assert (len(images.train), len(images.val)) == (CALIBRATING, 1000 * PER_CLASS - CALIBRATING)
+    items = ilsvrc2012.list_images(folder / "val")
+    train, val = ({file for file, _ in items[split]} for split in ("train", "val"))
+    assert not train & val and len(train | val) == 1000 * PER_CLASS
+    for labels in (images.train.labels, images.val.labels):
+        counts = np.bincount(labels, minlength=1000)
+        assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, "spread evenly"
+    few = replace(images, train=Split(images.train.images[:30], images.train.labels[:30]))
+    batches = calibration_batches(TRIAL, few)
+    assert sum(map(len, batches)) == 30 and batches[0].shape[1:] == (3, 224, 224)
+    assert "not scored" in protocol(images) and "training images" in protocol(replace(images, name="synthetic32"))
+
+
+def test_the_first_scored_images_are_of_different_classes(tmp_path: Path) -> None:
+    items = ilsvrc2012.list_images(listed(tmp_path, per_class=5) / "val")
+    labels = [label for _, label in items["val"]]
+    assert len(set(labels[:700])) == 700 and len(set(labels[:2000])) == 1000
+
+
+def test_the_set_has_torchvisions_normalisation_and_a_description(folder: Path, images: DataSet) -> None:
+    expected = import_torchvision().models.ResNet18_Weights.IMAGENET1K_V1.transforms()
+    np.testing.assert_allclose(np.array(images.mean) / 255, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(np.array(images.std) / 255, expected.std, rtol=1e-12)
+    assert (images.edge_px, images.classes, images.name, images.validation_only) == (224, 1000, "ilsvrc2012", True)
+    assert inspect_folder(str(folder)) == [images.description, "1,000 classes; every image can be read."]
+    for part in ("750 images to score", "1,250 others", "a subset", "256 px"):
+        assert part in images.description
+    assert "as published" in ilsvrc2012.describe(1250, 48750)
+
+
+@pytest.mark.usefixtures("nothing_is_decoded")
+def test_a_second_opening_reads_no_image(folder: Path, images: DataSet) -> None:
+    for path in (folder, folder / "val"):
+        again = open_data(str(path))
+        assert again.checksum == images.checksum and isinstance(again.val.images, np.memmap)
+    assert holds_validation_set(str(folder)) and not holds_validation_set(str(folder / "val" / CLASS_FOLDERS[0]))
+
+
+def test_a_changed_file_changes_the_token_of_the_set(tmp_path: Path) -> None:
+    classes = listed(tmp_path) / "val"
+    before = ilsvrc2012.source(classes).token
+    assert ilsvrc2012.source(classes).token == before
+    os.utime(next((classes / CLASS_FOLDERS[3]).iterdir()), ns=(1, 1))
+    assert ilsvrc2012.source(classes).token != before
+
+
+def test_a_sample_keeps_size_and_normalisation(folder: Path, images: DataSet) -> None:
+    few = open_data(str(folder), val_images=20)
+    assert (few.edge_px, few.mean, few.std) == (224, images.mean, images.std)
+    assert len(few.val) == 20 and few.checksum != images.checksum
+
+
+def test_cache_entries_of_32_px_are_unchanged() -> None:
+    open_data("synthetic32", train_images=40, val_images=20)
+    meta = json.loads((cache_dir() / "synthetic32-v1-s0-40-20" / "meta.json").read_text())
+    assert "edge_px" not in meta and "words" not in meta
+    assert meta["checksum"] == "215ee90ab7861685abd76a6a260098c5d9e696e4ccc4c4589ca59c0cd125cf96"
+
+
+# Folders that are not the validation set
+
+
+@pytest.mark.parametrize(
+    ("listing", "said"),
+    [
+        ({"classes": CLASS_FOLDERS[:-1]}, "has 999 class folders (n and eight digits); it must have 1,000."),
+        ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "n00000001 to n15075141; those of ILSVRC 2012 are n01440764"),
+        ({"per_class": 1}, "has 1,000 images; calibration takes 1,250, and scoring needs more."),
+        ({"per_class": 3}, "has 3,000 images, but ImageNet's validation set has 2,500"),
+        ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
+    ],
+)
+def test_a_folder_that_is_not_the_validation_set_is_refused(
+    listing: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ilsvrc2012, "PUBLISHED_IMAGES", 2500)
+    with pytest.raises(DataError, match=re.escape(said)):
+        open_data(str(listed(tmp_path, **listing)))
+
+
+def test_a_file_that_is_not_an_image_is_refused_and_leaves_no_cache_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
+    root = listed(tmp_path / "imagenet")
+    next((root / "val" / CLASS_FOLDERS[0]).iterdir()).write_text("no image")
+    plan = ["plan", "--hw", "cpu", "--study", "quantization", "--data", str(root)]
+    for command in (plan, ["data", "check", str(root)]):
+        assert_refused(labkit(*command), "0.JPEG is no image, or truncated or damaged")
+    assert {path.name for path in (tmp_path / "cache").glob("*")} <= {".lock"}
+
+
+def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
+    whole = next((folder / "val" / CLASS_FOLDERS[5]).iterdir()).read_bytes()
+    (tmp_path / "cut.JPEG").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"cut\.JPEG is no image, or truncated or damaged .*truncated"):
+        ilsvrc2012.read_image(tmp_path / "cut.JPEG")
+    with pytest.raises(DataError, match=r"gone\.JPEG can't be read \(No such file"):
+        ilsvrc2012.read_image(tmp_path / "gone.JPEG")
+
+
+def test_the_checksum_in_chunks_equals_that_of_the_whole_split(images: DataSet) -> None:
+    some = Split(images.val.images[:530, :, :8, :8], images.val.labels[:530])  # more images than a chunk holds
+    whole = np.ascontiguousarray(some.images).tobytes() + some.labels.astype("<i2").tobytes()
+    assert split_sha256(some) == hashlib.sha256(whole).hexdigest()
+
+
+# Studies with a validation set
+
+
+@pytest.mark.usefixtures("nothing_is_decoded")
+@pytest.mark.parametrize("studies", ["", "quantization,inference"])
+def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
+    studies: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    done = labkit("plan", "--hw", "cpu", "--study", studies, "--scale", "smoke", "--data", str(folder))
+    assert_refused(done, "is no training set", "only 08_quantization can (STUDY=quantization)")
+    assert ("01_training" in done.stderr) == (studies != "quantization,inference")
+
+
+def test_a_notebook_that_trains_refuses_a_validation_set(folder: Path) -> None:
+    lab = open_study("01_training", hw="cpu", scale="smoke", mode="plan", data=str(folder), host=HOST)
+    with pytest.raises(UserError, match="01_training can't use it"):
+        lab.trials()
+
+
+def planned(data: str, scale: str = "smoke") -> list[Trial]:
+    notebook = notebook_of("08_quantization")
+    return list(planned_trials(notebook, {"hw": "cpu", "scale": scale, "mode": "plan", "data": data}))
+
+
+@pytest.mark.usefixtures("nothing_is_decoded")
+def test_only_scored_trials_use_the_validation_set(
+    folder: Path, images: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "mismatch", lambda *_: None)
+    without, given = planned(""), planned(str(folder))
+    timed = [[trial.key for trial in trials if trial.weights == "initial"] for trials in (without, given)]
+    assert timed[0] == timed[1] != []
+    scored = [trial for trial in given if trial.weights == "trained"]
+    assert {trial.precision for trial in scored} == {"fp32", "int8"}
+    for trial in scored:
+        assert (trial.data, trial.data_checksum, trial.image_px) == ("ilsvrc2012", images.checksum, 224)
+        assert (trial.scored, trial.batch) == (200, 20)
+    assert {(t.data, t.image_px, t.scored, t.batch) for t in without if t.weights == "trained"} == {
+        ("synthetic32", 32, 1000, 250)
+    }
+
+
+def test_images_are_never_scaled_down(images: DataSet) -> None:
+    with pytest.raises(Unsupported, match=r"images of 224 px \(ilsvrc2012\) are not scaled down to 32 px"):
+        build_workload(replace(TRIAL, image_px=32), images)
+
+
+# The weights
+
+
+def save(state: dict[str, Any], model: str, folder: Path, *, name: str = "{model}-{digits}.pth") -> Path:
+    """Save a state under a name like torchvision's, with the first digits of its SHA-256, and return the path."""
+    path = folder / "new.pth"
+    torch.save(state, path)
+    digits = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return path.rename(folder / name.format(model=model, digits=digits))
+
+
+@pytest.fixture(scope="module")
+def state() -> dict[str, Any]:
+    torch.manual_seed(0)
+    return dict(build("resnet18", image_px=224).state_dict())
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that the variable of WEIGHTS= names."""
+    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_a_torchvision_file_is_found_by_its_name(weights: Path) -> None:
+    alexnet = replace(TRIAL, model="alexnet")
+    assert find_weights(TRIAL) is None
+    for name in ("resnet18-f37072fd.pt", "resnet18-f37072f.pth", "resnet18-32px-0123456789abcdef.pt", "wide-resnet18"):
+        (weights / name).touch()
+    assert find_weights(TRIAL) is None and find_weights(alexnet) is None
+    (weights / "resnet18-f37072fd.pth").touch()
+    (weights / "alexnet-owt-7be5be79.pth").touch()
+    assert find_weights(TRIAL) == weights / "resnet18-f37072fd.pth"
+    assert find_weights(alexnet) == weights / "alexnet-owt-7be5be79.pth"
+    assert find_weights(replace(TRIAL, model="resnet101")) is None
+    assert find_weights(replace(TRIAL, data="synthetic32")) is None, "these weights are not of the synthetic set"
+    assert check_folder(str(weights)) == weights
+
+
+def test_two_files_for_one_model_are_refused_before_anything_runs(weights: Path) -> None:
+    for name in ("resnet18-f37072fd.pth", "resnet18-00000000.pth", "resnet50-00000000.pth"):
+        (weights / name).touch()
+    message = "holds resnet18-00000000.pth and resnet18-f37072fd.pth, and one file of resnet18 is wanted: keep one."
+    with pytest.raises(UserError, match=message):
+        find_weights(TRIAL)
+    assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), message)
+
+
+def test_the_error_for_a_folder_without_weights_names_torchvisions_pattern(tmp_path: Path) -> None:
+    (tmp_path / "lenet-00000000.pth").touch()
+    with pytest.raises(UserError, match=f"torchvision's own, {PATTERN}; there is lenet-00000000.pth"):
+        check_folder(str(tmp_path))
+
+
+def test_a_missing_weights_file_is_named_and_nothing_is_trained(images: DataSet, weights: Path) -> None:
+    message = (
+        "no trained weights for resnet18 at 224 px on ilsvrc2012: give a folder with WEIGHTS=… that holds torchvision's"
+    )
+    first = pass_at(load_profile("cpu"), "08_quantization", "smoke", 1)
+    for device in ("cpu", "cuda"):  # a GPU would train the weights for other data
+        trial = replace(TRIAL, device=device)
+        assert why_none(trial) == f"{message} resnet18-f37072fd.pth"
+        with pytest.raises(Unsupported, match="resnet18-f37072fd"):
+            make_network(trial, images)
+        assert planned_s(trial, first) == REFUSED_S, "the trial is not timed"
+    refused = record_of("08", TRIAL, 1, status="unsupported", reason=why_none(TRIAL))
+    assert not lacked_weights(refused)
+    (weights / "resnet18-f37072fd.pth").touch()
+    assert lacked_weights(refused), "the trial is retried once the file exists"
+    more_s = [planned_s(replace(TRIAL, scored=count), first) for count in (0, 1000)]
+    assert more_s[1] - more_s[0] == pytest.approx(49), "1 s per 1,000 images of 32 px, and these are 49 times as large"
+
+
+def cut_short(state: dict[str, Any], folder: Path) -> Path:
+    start = save(state, "resnet18", folder).read_bytes()[:5000]
+    path = folder / f"resnet18-{hashlib.sha256(start).hexdigest()[:8]}.pth"
+    path.write_bytes(start)
+    return path
+
+
+def for_other_images(_: dict[str, Any], folder: Path) -> Path:
+    (folder / "resnet50-11ad3fa6.pth").touch()
+    return folder / "resnet50-11ad3fa6.pth"
+
+
+def saving(change: Callable[[dict[str, Any]], Any], **options: str) -> Callable[[dict[str, Any], Path], Path]:
+    return lambda state, folder: save(change(state), "resnet18", folder, **options)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (saving(dict, name="{model}-00000000.pth"), "the digits in its name are not the first of its SHA-256"),
+        (cut_short, "can't be read as weights"),
+        (saving(lambda _: build("alexnet", image_px=224).state_dict()), "it lacks conv1.weight, .* it has feat"),
+        (saving(lambda state: state | {"fc.weight": state["fc.weight"][:10]}), r"of another shape are fc\.weight\."),
+        (saving(lambda state: {"state_dict": state, "epoch": 3}), "it lacks .* it has state_dict, epoch"),
+        (saving(lambda state: list(state.values())), "holds a list, where a state dict of resnet18 is wanted"),
+        (saving(lambda _: {"conv1.weight": Path("/")}), "something else than weights; nothing of it was executed"),
+        (for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
+    ],
+)
+def test_a_file_that_does_not_fit_the_network_is_refused(
+    write: Callable[[dict[str, Any], Path], Path], said: str, state: dict[str, Any], tmp_path: Path
+) -> None:
+    path = write(state, tmp_path)
+    with pytest.raises(LabkitError, match=said) as refused:
+        read_state(path, path.name.split("-")[0], classes=1000)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_without_batch_norm_counters_are_accepted(state: dict[str, Any], tmp_path: Path) -> None:
+    old = OrderedDict((name, value) for name, value in state.items() if not name.endswith("num_batches_tracked"))
+    path = save(old, "resnet18", tmp_path)
+    read, sha256 = read_state(path, "resnet18", classes=1000)
+    build("resnet18", image_px=224).load_state_dict(read)  # strict by default
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# Images and weights together
+
+
+@pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+@pytest.mark.parametrize("model", ["resnet18", "googlenet"])
+def test_scores_equal_those_of_torchvisions_model_and_transforms(
+    model: str, folder: Path, images: DataSet, weights: Path
+) -> None:
+    models = import_torchvision().models
+    loader = import_torchvision().datasets.folder.default_loader
+    transforms = models.get_model_weights(model).IMAGENET1K_V1.transforms()
+    files = ilsvrc2012.list_images(folder / "val")["val"][:SCORED]
+    inputs = torch.stack([transforms(loader(file)) for file, _ in files])
+    labels = torch.tensor([label for _, label in files])
+
+    # torchvision's GoogLeNet for its weights has auxiliary heads in the file and another normalisation inside.
+    special = {"transform_input": True, "aux_logits": True, "init_weights": True} if model == "googlenet" else {}
+    torch.manual_seed(0)
+    theirs = models.get_model(model, weights=None, **special).eval()
+    state = prototypes(theirs, inputs, labels)
+    theirs.load_state_dict(state)
+    path = save(state, model, weights)
+    with torch.inference_mode():
+        expected = theirs(inputs)
+    right = expected.argmax(dim=1) == labels
+    assert 0.5 < float(right.float().mean()) < 0.8, "an accuracy of 0 or 1 would prove little"
+
+    trial = replace(TRIAL, model=model, engine="openvino")
+    workload = checked(trial, images)
+    pixels = [torch.from_numpy(np.array(images.val.images[first : first + 4])) for first in range(0, SCORED, 4)]
+    logits = torch.cat([workload._predict(batch) for batch in pixels])
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.std()))
+    scored = workload.score(lambda _: None)
+    assert scored.images == SCORED and scored.hits("top1").tolist() == right.tolist()
+    top5 = (expected.topk(5, dim=1).indices == labels[:, None]).any(dim=1)
+    assert scored.hits("top5").tolist() == top5.tolist()
+    facts = workload.facts["weights"]
+    assert (facts["file"], facts["file_sha256"]) == (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert ("normalisation" in facts) == (model == "googlenet")
+    assert "ImageNet's validation set" in workload.facts["data_description"]
+
+
+def prototypes(model: Any, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
+    """Return a state with which a torchvision model classifies two of three images correctly, without training.
+
+    A class's weights in the last layer are the features of its image. Every third image's class has no such weights.
+    """
+    with torch.inference_mode():
+        seen: list[torch.Tensor] = []
+        hook = model.fc.register_forward_pre_hook(lambda _, given: seen.append(given[0].flatten(1)))
+        model(inputs)
+        hook.remove()
+        features = seen[0]
+        middle = features.mean(dim=0)
+        size = (features - middle).norm(dim=1).mean()
+        apart = (features - middle) / size
+        answered = torch.arange(len(labels)) % 3 > 0
+        weight, bias = torch.zeros(1000, features.shape[1]), torch.full((1000,), -9.0)
+        weight[labels[answered]] = apart[answered]
+        bias[labels[answered]] = -0.5 * apart[answered].square().sum(dim=1)
+        bias[labels[answered]] -= apart[answered] @ (middle / size)
+        return dict(model.state_dict()) | {"fc.weight": weight / size, "fc.bias": bias}

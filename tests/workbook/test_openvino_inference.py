@@ -1,0 +1,129 @@
+"""Tests of inference with OpenVINO: the workload's gate, its facts, and the trials that it refuses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from labkit.data import DataSet
+from labkit.errors import GateError, Unsupported
+from tests.prepared import prepared
+from workbook.trials.trial import Trial
+from workbook.workloads import build_workload
+
+torch = pytest.importorskip("torch")
+
+from workbook.engines.calibration import calibration_batches  # noqa: E402
+from workbook.engines.openvino.network import why_unsupported  # noqa: E402
+from workbook.engines.support import why_unsupported as why_not_trained  # noqa: E402
+from workbook.hardware.cpu_limits import usable_cores  # noqa: E402 - they need torch
+from workbook.workloads.infer import InferWorkload  # noqa: E402
+
+PLAIN = Trial(
+    workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits", engine="openvino", threads=1
+)
+needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+
+
+@pytest.fixture(scope="module")
+def int8(digits: DataSet) -> InferWorkload:
+    workload = prepared(replace(PLAIN, precision="int8"), digits)
+    workload.check()
+    return workload
+
+
+@needs_packages
+def test_int8_predicts_approximately_what_the_baseline_predicts(int8: InferWorkload) -> None:
+    gate = int8.facts["gate"]
+    assert 1e-3 < gate["logits_difference"] < 0.5 * gate["logits_tolerance"], "a smaller difference would mean FP32"
+    assert "engine_difference" not in gate, "OpenVINO has no uncompiled form"
+
+
+@needs_packages
+def test_fp32_predicts_what_the_baseline_predicts(digits: DataSet) -> None:
+    workload = prepared(PLAIN, digits)
+    workload.check()
+    assert workload.facts["gate"]["logits_difference"] < 1e-4
+    assert workload.facts["layers"] == {"Convolution": {"f32": 20}, "FullyConnected": {"f32": 1}}
+    assert [name for name, _ in workload.preparations()] == ["reference", "convert", "compile"]
+
+
+@needs_packages
+@pytest.mark.skipif(why_unsupported("bf16") is not None, reason=str(why_unsupported("bf16")))
+def test_bf16_convolutions_compute_in_bf16(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, precision="bf16"), digits)
+    workload.check()
+    assert set(workload.facts["layers"]["Convolution"]) == {"bf16"}
+
+
+@needs_packages
+def test_the_facts_hold_the_layers_in_int8_and_the_calibration(int8: InferWorkload) -> None:
+    facts = int8.facts
+    assert sum(facts["layers"]["Convolution"].values()) == 20 and set(facts["layers"]["Convolution"]) <= {"u8", "i8"}
+    assert set(facts["engine_versions"]) == {"openvino", "nncf"}
+    assert facts["calibration"]["batches"] == 50 and facts["calibration"]["images"] == 1250
+    assert facts["threads"] == 1
+    assert facts["weight_traffic_bytes_per_step"] == facts["parameters"], "a byte per weight"
+    assert [name for name, _ in int8.preparations()] == ["reference", "convert", "calibrate", "compile"]
+
+
+@needs_packages
+def test_with_0_threads_every_core_is_used(digits: DataSet) -> None:
+    workload = build_workload(replace(PLAIN, threads=0), digits)
+    assert workload.facts["threads"] == usable_cores()
+
+
+def test_calibration_takes_training_images_spread_over_the_split(digits: DataSet) -> None:
+    batches = calibration_batches(PLAIN, digits)
+    assert len(batches) == 50 and all(batch.shape == (25, 3, 32, 32) for batch in batches)
+    few = replace(digits, train=type(digits.train)(digits.train.images[:30], digits.train.labels[:30]))
+    assert [len(batch) for batch in calibration_batches(PLAIN, few)] == [25, 5], "each image once"
+
+
+@needs_packages
+def test_the_gate_finds_int8_with_wrong_ranges(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbook.engines.openvino import prediction as openvino_prediction
+
+    def dark(trial: Trial, data: DataSet) -> list[torch.Tensor]:
+        return [0.02 * batch for batch in calibration_batches(trial, data)]
+
+    monkeypatch.setattr(openvino_prediction, "calibration_batches", dark)
+    workload = prepared(replace(PLAIN, precision="int8"), digits)
+    with pytest.raises(GateError, match="differ from the plain FP32 network's"):
+        workload.check()
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"device": "cuda"}, "for CPUs"),
+        ({"precision": "fp16"}, "fp32, bf16, int8, not in fp16"),
+        ({"copies": "included"}, "copies included"),
+        ({"memory_format": "channels_last"}, "memory format"),
+        ({"engine": "triton+graph", "precision": "int8"}, "for GPUs"),
+    ],
+)
+def test_an_unsupported_trial_gives_a_reason(digits: DataSet, fields: dict[str, Any], word: str) -> None:
+    with pytest.raises(Unsupported, match=word):
+        build_workload(replace(PLAIN, **fields), digits)
+
+
+def test_openvino_does_not_train() -> None:
+    assert why_not_trained(replace(PLAIN, workload="train")) == "the engine openvino predicts, it does not train"
+
+
+@pytest.mark.parametrize(("package", "precision"), [("openvino", "fp32"), ("nncf", "int8")])
+def test_a_missing_package_makes_a_trial_unsupported(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch, package: str, precision: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(Unsupported, match=f"needs (openvino and )?{package}, not installed here"):
+        build_workload(replace(PLAIN, precision=precision), digits)
+
+
+def test_fp32_needs_no_quantiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    assert why_unsupported("fp32") is None or "nncf" not in str(why_unsupported("fp32"))

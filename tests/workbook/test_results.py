@@ -1,0 +1,393 @@
+"""Tests of the table of results and of estimates, ratios and differences from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
+
+from labkit.errors import UserError
+from tests.committed import committed_reports
+from tests.workbook.made_records import blocks, of_records
+from workbook.records.record import Queries
+from workbook.registry import METRICS
+from workbook.results import Results, describe, estimate, load, ratio
+from workbook.results.estimates import ESTIMATED
+from workbook.results.exchange import numbers
+from workbook.results.metrics import metric_of, why_missing
+from workbook.show import plots
+from workbook.show import table as shown_table
+from workbook.trials.trial import Trial
+
+INFERENCE = "05_inference"
+
+
+@pytest.fixture(scope="module")
+def h200() -> Results:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        return load("h200")
+
+
+@pytest.fixture(scope="module")
+def frame(h200: Results) -> pd.DataFrame:
+    return h200.frame()
+
+
+def made(values: dict[tuple[str, int], list[float]], *, status: str = "ok", host: str = "a") -> pd.DataFrame:
+    """Return a frame of configurations (mode, batch), each with a value per pass."""
+    rows = [
+        {"mode": mode, "batch": batch, "host": host, "profile": "p", "study": "s", "pass_number": n, "status": status,
+         "images_per_s": value, "utilisation": value}
+        for (mode, batch), of_passes in values.items()
+        for n, value in enumerate(of_passes, start=1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+# ---- the frame ------------------------------------------------------------------------------------------------------
+
+
+def test_each_record_has_a_single_row_in_each_study_that_shows_it(h200: Results, frame: pd.DataFrame) -> None:
+    assert len(frame) == sum(len(records.records) for records in h200.selected)
+    assert not frame.duplicated(["study", "record"]).any()
+
+
+def test_an_estimate_counts_no_record_of_two_studies_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    frame = load("cpu").frame()  # one host measured all its studies
+    shared = frame[frame.duplicated("record", keep=False)]
+    assert len(shared)
+    with pytest.raises(UserError, match="study"):
+        estimate(shared, "images_per_s", by=["key_hash", "image_px"])
+
+
+def test_a_failure_is_a_row_with_its_reason_and_without_values(frame: pd.DataFrame) -> None:
+    failed = frame[frame["status"] != "ok"]
+    assert len(failed) and (failed["reason"] != "").all()
+    assert failed[list(METRICS)].isna().all(axis=None)
+
+
+def test_a_missing_value_has_a_reason_and_a_value_has_none(h200: Results, frame: pd.DataFrame) -> None:
+    some = Results(h200.selected[:2])
+    values, reasons = some.frame(), some.reasons()
+    assert list(reasons.columns) == list(values.columns) and len(reasons) == len(values)
+    for metric in METRICS:
+        assert ((reasons[metric] != "") == values[metric].isna()).all(), metric
+
+
+@pytest.mark.parametrize("hw", ["cpu", "h200"])
+def test_only_what_a_sensor_reads_is_missing_for_lack_of_a_sensor(hw: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        reasons = load(hw, "12_data_pipeline").reasons().query("status == 'ok'")
+    trained = reasons.query("workload == 'train'")
+    for metric in ("written_bytes", "latency_s", "top1", "bytes_per_s", "speedup"):
+        assert set(trained[metric]) - {""} == {"this configuration does not produce it"}, metric
+    assert not {"a CPU has no such sensor", "nothing was read"} & set(reasons["stall_share"])
+    if hw == "cpu":
+        assert set(trained["sm_activity"]) == {"a CPU has no such sensor"}
+
+
+@pytest.mark.parametrize(
+    ("study", "of", "metric", "said"),
+    [
+        ("04_power", "workload in ['matmul', 'idle']", "energy_per_image_j", "this workload has no images"),
+        ("04_power", "workload in ['matmul', 'idle']", "images_per_s_per_w", "this workload has no images"),
+        ("02_batch_size", "epochs > 0", "power_w", "these records hold no telemetry"),
+        ("01_training", "energy_windows > 0", "net_energy_per_image_j", "the power of the idle device was not read"),
+    ],
+)
+def test_a_sensor_that_was_read_is_not_the_reason(study: str, of: str, metric: str, said: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        reasons = load("h200", study).reasons().query(f"status == 'ok' and device == 'cuda' and {of}")[metric]
+    assert len(reasons) and all(reason.startswith(said) for reason in reasons)
+
+
+def test_a_value_that_the_record_withholds_says_why() -> None:
+    asked, compiled = Trial(workload="infer", batch=1, queries=9), Trial(engine="compile")
+    plain = blocks(INFERENCE, asked, 1, 400.0)
+    assert plain.blocks
+    queries = Queries(images=1, latency_ns=list(range(1, 10)), asked_for=9)
+    timed = plain.model_copy(update={"result": plain.blocks.model_copy(update={"queries": queries})})
+    cached = blocks(INFERENCE, compiled, 1, 400.0, facts={"compiled_regions": {"from the cache": 2}})
+    cached = cached.model_copy(update={"phases_s": {"compile": 2.0}})
+    for record, metric, said in (
+        (plain, "latency_s", "this configuration does not produce it"),
+        (timed, "latency_p99_s", "too few batches were timed one at a time for this percentile"),
+        (cached, "compile_s", "the compiler's cache had the programs: see cached_compile_s"),
+        (cached, "first_prediction_s", "this configuration does not produce it"),
+    ):
+        assert why_missing(of_records(INFERENCE, [record]), record, metric) == said
+
+
+def test_a_row_of_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:
+    ceilings = frame[frame["workload"].isin(["matmul", "memory_copy", "idle"])]
+    assert len(ceilings) and ceilings[["model", "batch", "optimizer"]].isna().all(axis=None)
+
+
+def test_the_share_of_copies_is_the_time_that_the_same_pass_saves_without_them() -> None:
+    without = Trial(workload="infer", batch=1)
+    with_copies = replace(without, copies="included")
+    rates = {(without, 1): 400.0, (with_copies, 1): 300.0, (with_copies, 2): 300.0, (without, 3): 290.0}
+    rates[with_copies, 3] = 300.0
+    results = of_records("05_inference", [blocks("05_inference", *of, rate) for of, rate in rates.items()])
+    shares = [metric_of(results, record, "host_copy_share") for record in results.ok(with_copies)]
+    assert shares == [pytest.approx(0.25), None, 0.0], "alone in its pass there is none; noise gives none below 0"
+    assert metric_of(results, results.ok(without)[0], "host_copy_share") is None
+
+
+def test_the_long_tables_have_the_record_keys_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:
+    for table in (h200.blocks(), h200.epochs(), h200.queries(), h200.labels()):
+        assert len(table) and set(table["record"]) <= set(frame["record"])
+        assert not {"nan", "None"} & set(map(str, table.columns))
+    blocks = h200.blocks()
+    per_trial = blocks.groupby("record")["step_s"].mean()
+    step_s = frame.drop_duplicates("record").set_index("record")["step_s"][per_trial.index]
+    assert np.allclose(per_trial, step_s, rtol=1e-9), "the blocks of a record have the same number of steps"
+
+
+def test_the_mean_of_hits_is_the_accuracy_of_the_frame(h200: Results) -> None:
+    quantization = Results([selection for selection in h200.selected if selection.study.id == "08_quantization"])
+    hits, frame = quantization.hits(), quantization.frame().set_index("record")
+    shares = hits.groupby("record")[["top1", "top5"]].mean()
+    assert np.allclose(shares, frame.loc[shares.index, ["top1", "top5"]])
+
+
+def test_series_belong_to_rows_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:
+    power = Results([selection for selection in h200.selected if selection.study.id == "04_power"]).series()
+    assert {"power_w", "sm_clock_hz"} <= set(power["metric"])
+    assert set(power["record"]) <= set(frame["record"])
+
+
+def test_frame_can_include_records_of_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    cpu = load("cpu")
+    assert len(cpu.frame(hosts="all")) >= len(cpu.frame())
+    with pytest.raises(UserError, match="'selected' or 'all'"):
+        cpu.frame(hosts="every")
+
+
+def test_an_unknown_profile_or_a_study_without_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    with pytest.raises(UserError, match="h200"):
+        load("h2000")
+    with pytest.raises(UserError, match=r"no records of k40m\. Profiles with records: cpu, h100, .*h200_x4\.$"):
+        load("k40m")
+    said = (
+        r"no records of 12_data_pipeline of h100\. Profiles with them: cpu, h200\. Studies with records of h100: 01_tr"
+    )
+    with pytest.raises(UserError, match=said):
+        load("h100", "data_pipeline")
+
+
+def test_a_summary_is_short(h200: Results) -> None:
+    assert len(repr(h200)) < 5_000 and "frame()" in repr(h200)
+
+
+# ---- estimates ------------------------------------------------------------------------------------------------------
+
+VALUES = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=6)
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from(["baseline", "CUDA graph"]), st.integers(1, 4)), VALUES, min_size=1))
+def test_the_interval_contains_the_value_and_one_pass_has_none(
+    values: dict[tuple[str, int], list[float]],
+) -> None:
+    estimates = estimate(made(values), "images_per_s", by=["mode", "batch"])
+    assert len(estimates) == len(values)
+    for row in estimates.itertuples():
+        passes = values[row.mode, row.batch]
+        assert row.passes == len(passes) and row.hosts == 1
+        assert min(passes) * (1 - 1e-9) <= row.value <= max(passes) * (1 + 1e-9)
+        if len(passes) == 1:
+            assert math.isnan(row.low) and math.isnan(row.high)
+        else:
+            assert row.low <= row.value * (1 + 1e-9) and row.value <= row.high * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6))
+def test_an_interval_of_shares_stays_between_0_and_1(shares: list[float]) -> None:
+    (row,) = estimate(made({("baseline", 1): shares}), "utilisation", by=["mode"]).itertuples()
+    assert 0 <= row.low <= row.high <= 1
+
+
+def test_missing_values_are_left_out_and_never_0() -> None:
+    nothing = made({("baseline", 1): [math.nan, math.nan], ("CUDA graph", 1): [2.0, math.nan]})
+    estimates = estimate(nothing, "images_per_s", by=["mode"])
+    assert list(estimates["mode"]) == ["CUDA graph"] and list(estimates["passes"]) == [1]
+    empty = estimate(nothing[:0], "images_per_s", by=["mode"])
+    assert empty.empty and list(empty.columns) == ["mode", *ESTIMATED]
+
+
+def test_a_missing_column_is_named_with_the_five_nearest(frame: pd.DataFrame) -> None:
+    wrong = "the table has no column image_per_s; nearest to image_per_s: images_per_s, ([a-z_0-9]+, ){3}[a-z_0-9]+\\. "
+    with pytest.raises(UserError, match=f"^{wrong}`workbook.describe"):
+        estimate(frame, "image_per_s", by=["mode"])
+    for draw in (
+        lambda: shown_table(frame, rows="modes", values="images_per_s"),
+        lambda: estimate(frame, "step_s", ["modes"]),
+    ):
+        with pytest.raises(UserError, match="no column modes; nearest to modes: mode, "):
+            draw()
+    with pytest.raises(UserError, match=r"no column modes, batches; .*; nearest to batches: batch, "):
+        ratio(frame, "images_per_s", over={"batches": 64}, by=["modes"])
+
+
+def test_results_in_place_of_their_table_are_refused(h200: Results) -> None:
+    for ask in (
+        lambda: estimate(h200, "images_per_s"),  # type: ignore[arg-type]
+        lambda: describe(h200),  # type: ignore[arg-type]
+        lambda: shown_table(h200, rows="mode", values="images_per_s"),  # type: ignore[arg-type]
+        lambda: plots.dots(h200, y="mode", x="images_per_s"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UserError, match=r"a table is valid where Results was given, such as `results\.frame\(\)`"):
+            ask()
+
+
+def test_one_column_may_be_given_as_a_text() -> None:
+    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]})
+    assert estimate(data, "images_per_s", by="mode").equals(estimate(data, "images_per_s", by=["mode"]))
+    assert ratio(data, "images_per_s", over={"mode": "baseline"}, by="mode")["value"].tolist() == [2]
+
+
+def test_a_column_of_texts_is_no_metric(frame: pd.DataFrame) -> None:
+    for refused in (
+        lambda: estimate(frame, "engine"),
+        lambda: ratio(frame, "engine", over={"mode": "baseline"}, by="mode"),
+    ):
+        with pytest.raises(UserError, match=r"column engine has no numbers, .* `workbook.describe"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"mode": "Baseline"}, "column mode never holds 'Baseline'; nearest: 'baseline', .* has 'CUDA graph', 'base"),
+        ({"mode": "compile"}, "never holds 'compile'; nearest: 'compiled', "),
+        ({"precision": "FP32"}, "never holds 'FP32'; nearest: 'fp32', "),
+        ({"model": ["vgg16"]}, r"never holds \['vgg16'\]; nearest: 'vgg16', "),
+        ("baseline", "`over` must map columns to values, .* is 'baseline'"),
+        ({}, "`over` must map columns to values"),
+    ],
+)
+def test_a_comparison_with_what_cannot_be_is_refused(over: Any, said: str) -> None:
+    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16", precision="fp32")
+    with pytest.raises(UserError, match=said):
+        ratio(data, "images_per_s", over=over, by="mode")
+
+
+def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
+    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16")
+    own = data.assign(mode=["as usual", "faster"])
+    for rows, over in [
+        (data, {"mode": "compiled, fused SGD"}),
+        (data, {"mode": "not measured"}),
+        (data, {"model": "resnet50"}),
+        (data, {"batch": 64}),
+        (data[:0], {"mode": "Baseline"}),
+        (own, {"mode": "fastest"}),
+    ]:
+        assert ratio(rows, "images_per_s", over=over, by="mode").empty, over
+
+
+def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.DataFrame) -> None:
+    with pytest.raises(UserError, match=r"differ in batch \(batch: 1, 2\).*Add these columns to `by`"):
+        estimate(made({("baseline", 1): [1.0], ("baseline", 2): [2.0]}), "images_per_s", by=["mode"])
+    resnet = frame.query("model == 'resnet50' and workload == 'train' and batch == 256 and image_px == 32")
+    with pytest.raises(UserError, match="study"):
+        estimate(resnet.query("framework == 'torch'"), "images_per_s", by=["mode"])
+
+
+def test_rows_that_differ_in_size_or_framework_say_so(frame: pd.DataFrame) -> None:
+    trained = frame.query("workload == 'train' and study == '07_precision' and epochs == 0")
+    with pytest.raises(UserError, match=r"differ in image_px \(image_px: .*\) would stand side by side"):
+        estimate(trained, "images_per_s", by=["model", "mode", "batch", "precision"])
+    own = trained.assign(setting=trained["model"] + trained["image_px"].astype(str))
+    assert len(estimate(own, "images_per_s", by=["setting", "mode", "batch", "precision"])), (
+        "the caller's column says it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "passes"),
+    [
+        pytest.param([], 4, id="no pass was interrupted"),
+        pytest.param([4], 3, id="three whole passes are left"),
+        pytest.param([3, 4], 4, id="two whole passes are left"),
+        pytest.param([1, 2, 3, 4], 4, id="two frameworks never share a process"),
+    ],
+)
+def test_an_interrupted_pass_counts_if_fewer_than_three_are_whole(interrupted: list[int], passes: int) -> None:
+    sides = {("baseline", 1): [1.0, 2.0, 4.0, 8.0], ("CUDA graph", 1): [2.0, 4.0, 8.0, 16.0]}
+    data = made(sides).assign(framework="torch", devices=1)
+    data["process"] = data["pass_number"].astype(str)
+    data.loc[data["pass_number"].isin(interrupted) & (data["mode"] == "baseline"), "process"] = "another"
+    paired = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"])
+    assert paired["passes"].tolist() == [passes] and paired["value"].tolist() == pytest.approx([2.0])
+
+
+def test_values_that_the_records_cannot_support_are_missing_with_the_reason(h200: Results, frame: pd.DataFrame) -> None:
+    reasons = h200.reasons()
+
+    def chosen(query: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return frame.query(query), reasons.query(query)
+
+    quantized, why = chosen("study == '08_quantization' and workload == 'infer' and status == 'ok'")
+    withdrawn = quantized["framework_peak_bytes"].isna()
+    assert withdrawn.any()
+    assert (why["framework_peak_bytes"].str.startswith("withdrawn: runs differ by more than 2 %") == withdrawn).all()
+    trained, why = chosen("study == '04_power' and workload == 'train'")
+    assert trained["framework_peak_bytes"].notna().all()
+    assert (trained["roofline_fraction"].notna() == (trained["precision"] == "fp32")).all()
+    assert set(why["roofline_fraction"]) == {"", "no ceiling of BF16 was measured"}
+    assert frame["cpu_clock_hz"].isna().all(), "the virtual machine's clock never changes"
+    assert reasons.query("status == 'ok'")["cpu_clock_hz"].str.startswith("not readable here").all()
+
+
+def test_cold_and_cached_compile_times_are_never_one_mean(frame: pd.DataFrame) -> None:
+    compiled = frame.query("mode == 'compiled + CUDA graph' and study == '02_batch_size' and workload == 'train'")
+    assert compiled["compile_s"].notna().any() and compiled["cached_compile_s"].notna().any()
+    assert (compiled["compile_s"].notna() != compiled["cached_compile_s"].notna()).all()
+    of_model = compiled.groupby("model")
+    cold_s = of_model["compile_s"].min().dropna()  # a cold compilation may have been interrupted
+    assert len(cold_s) >= 2 and (cold_s > of_model["cached_compile_s"].max()[cold_s.index]).all()
+
+
+def test_power_from_few_readings_is_marked(frame: pd.DataFrame) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        short, long = (numbers(load("h200", study)).query("metric == 'power_w'") for study in ("precision", "power"))
+    assert (short["reason"] == "from fewer than 20 readings of power").any()
+    assert long["reason"].isna().all()
+    assert frame.query("study == '04_power'")["power_readings"].min() >= 20
+
+
+def test_the_time_between_blocks_is_stated_and_small(frame: pd.DataFrame) -> None:
+    shares = frame.query("energy_windows == 0")["between_blocks_share"].dropna()
+    assert len(shares) > 100 and shares.between(0, 0.03).all()
+
+
+def test_columns_are_described_by_the_texts_of_trials(frame: pd.DataFrame) -> None:
+    meanings = describe(frame)["meaning"]
+    assert meanings["precision"] == "precision (fp32, tf32, fp16, bf16, int8)"
+    assert meanings["energy_windows"].startswith("long windows") and meanings["mode"].startswith("execution mode")
+
+
+def test_a_mistake_in_a_notebook_shows_the_readers_line_and_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    InteractiveShell().run_cell('import labkit\nlabkit.load("h2000")')
+    line, message = capsys.readouterr().out.strip().splitlines()
+    assert line == 'line 2: workbook.load("h2000")'
+    assert message.startswith("UserError: unknown HW 'h2000'; valid: h200")

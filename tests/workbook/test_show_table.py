@@ -1,0 +1,183 @@
+"""Tests of tables: estimates with intervals, and missing values with their reasons instead of 0."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.errors import UserError
+from tests.workbook.show_frames import MODES, frames, made
+from workbook.results import estimate, ratio
+from workbook.show import Table, heading, table
+from workbook.show.table import table_html
+
+REASON = "80 GiB were asked for"
+
+
+def page(shown: Table) -> BeautifulSoup:
+    return BeautifulSoup(shown._repr_mimebundle_()["text/html"], "html.parser")
+
+
+@settings(max_examples=20)
+@given(frames(), st.sampled_from(["wide", "all"]), st.booleans())
+def test_any_results_make_a_table(data: pd.DataFrame, intervals: str, across: bool) -> None:
+    rows = ["model", "batch"] if across else ["model", "batch", "mode"]
+    made_of = ["images_per_s"] if across else ["images_per_s", "utilisation"]
+    shown = table(
+        data, rows, made_of, across="mode" if across else None, best="images_per_s", intervals=intervals, caption="Any"
+    )
+    bundle = shown._repr_mimebundle_()
+    assert not re.search(r"\b(nan|None|NaN|inf|<NA>)\b", "".join(bundle.values()))
+    assert len(shown.frame) == len(shown.data) == len(data[rows].drop_duplicates())
+    cells = page(shown).select("td.n")
+    assert data["images_per_s"].eq(0).any() or not any(cell.get_text() in ("0", "0 %") for cell in cells)
+    assert all(cell.abbr and cell.abbr["title"] for cell in cells if cell.get_text() == "–")
+
+
+@settings(max_examples=15)
+@given(frames(failing=False, zeros=False))
+def test_numbers_are_the_estimates(data: pd.DataFrame) -> None:
+    rows = ["model", "batch", "mode"]
+    shown = table(data, rows, ["images_per_s"])
+    values = estimate(data, "images_per_s", by=rows)["value"]
+    assert sorted(shown.data["images/s"]) == pytest.approx(sorted(values))
+    ends = shown.data.dropna()
+    assert (ends["images/s low"] <= ends["images/s"] * 1.000001).all()
+    assert (ends["images/s"] <= ends["images/s high"] * 1.000001).all()
+
+
+def test_an_interval_is_shown_only_if_it_is_wide() -> None:
+    data = made([("vgg16", 64, "baseline", [1000, 1010, 990]), ("vgg16", 256, "baseline", [1000, 2000, 3000])])
+    assert table(data, "batch", "images_per_s").frame["images/s"].tolist() == ["1,000", "1,800 [460, 7,200]"]
+    assert table(data, "batch", "images_per_s", intervals="all").frame["images/s"][0] == "1,000 [975, 1,030]"
+    light = page(table(data, "batch", "images_per_s")).select_one("td small")
+    assert light is not None
+    assert light.get_text() == "[460, 7,200]"
+
+
+def test_one_run_has_no_interval_and_says_so() -> None:
+    data = made([("vgg16", 64, "baseline", [1000])])
+    for intervals in ("wide", "all"):
+        shown = table(data, "batch", "images_per_s", intervals=intervals)
+        assert shown.frame["images/s"].tolist() == ["1,000 (one run)"]
+
+
+def test_a_bound_stands_before_its_value_and_before_no_other() -> None:
+    ratios = pd.DataFrame({"batch": [64, 256], "value": [6.45, 2.18], "bound": ["at least ", ""]})
+    ratios = ratios.assign(low=0.99 * ratios["value"], high=1.01 * ratios["value"])
+    shown = table(pd.DataFrame({"batch": [64, 256, 512]}), "batch", {"over one": ratios})
+    assert shown.frame["over one"].tolist() == ["at least 6.45x", "2.18x", "not run"]
+    assert '<td class="n">at least 6.45x</td>' in shown._repr_mimebundle_()["text/html"]
+
+
+def test_a_failed_configuration_is_a_row_with_its_reason() -> None:
+    data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 256, "baseline", f"oom: {REASON}")])
+    shown = table(data, "batch", ["images_per_s", "utilisation"])
+    assert shown.frame.loc[1, "images/s"] == f"out of memory: {REASON}"
+    row = page(shown).select("tbody tr")[1]
+    assert row.td is not None
+    assert row.td["colspan"] == "2"
+
+
+def test_a_missing_cell_carries_its_reason() -> None:
+    data = made([("vgg16", 64, mode, [1000]) for mode in MODES] + [("vgg16", 256, "baseline", [2000])])
+    failed = made([("vgg16", 256, "CUDA graph", f"oom: {REASON}")])
+    soup = page(table(pd.concat([data, failed]), "batch", "images_per_s", across="mode"))
+    titles = [cell["title"] for cell in soup.select("abbr")]
+    assert titles == [f"out of memory: {REASON}", "not run"]
+    assert REASON in soup.details.get_text()
+
+
+def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
+    data = made([("vgg16", 64, "baseline", [1000, 1001]), ("vgg16", 64, "compiled", [7200, 7201])])
+    speedup = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
+    shown = table(data, "batch", {"images/s": "images_per_s", "speed-up": speedup}, across="mode")
+    assert list(shown.frame) == ["batch", "baseline, images/s", "compiled, images/s", "speed-up"]
+    assert shown.frame.iloc[0].tolist() == ["64", "1,000", "7,200", "7.20x"]
+
+
+def test_a_useless_interval_of_two_runs_is_not_shown() -> None:
+    two = made([("vgg16", 64, "baseline", [100, 1000]), ("resnet50", 64, "baseline", [1000, 1010])])
+    shown = table(two, "model", "images_per_s", intervals="all").frame.iloc[:, -1].tolist()
+    assert shown[0].endswith("(two runs)") != shown[1].endswith("(two runs)")
+    three = made([("vgg16", 64, "baseline", [100, 1000, 300])])
+    assert "[" in table(three, "model", "images_per_s", intervals="all").frame.iloc[0, -1]
+
+
+def test_a_difference_is_in_points_with_its_sign() -> None:
+    lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
+    data = made([("vgg16", 64, "baseline", [1000])])
+    assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == ["−1.2 [−2.0, −0.4]"]
+    assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("−1.2 %")
+
+
+def test_values_of_one_network_do_not_stand_in_another_networks_row() -> None:
+    data = made([(model, batch, "baseline", [1000]) for model in ("resnet50", "vgg16") for batch in (1, 64)])
+    gains = pd.DataFrame({"batch": [1, 64], "value": [2.0, 4.0], "low": [1.9, 3.9], "high": [2.1, 4.1]})
+    with pytest.raises(UserError, match="one value to rows that differ in model"):
+        table(data, ["model", "batch"], {"gain": gains})
+    (first, second) = (
+        gains.assign(model=model, value=gains["value"] + more) for model, more in (("resnet50", 0), ("vgg16", 1))
+    )
+    shown = table(data, ["model", "batch"], {"gain": pd.concat([first, second])})
+    assert shown.data["gain"].tolist() == [2, 4, 3, 5]
+    assert table(data.query("model == 'vgg16'"), ["model", "batch"], {"gain": gains}).data["gain"].tolist() == [2, 4]
+
+
+def test_constant_columns_are_left_out_and_the_best_row_is_marked() -> None:
+    data = made([("vgg16", batch, "baseline", [rate]) for batch, rate in ((256, 3000), (64, 1000), (1024, 2000))])
+    shown = table(data, ["model", "batch", "mode"], ["images_per_s"], best="images_per_s")
+    assert list(shown.frame) == ["batch", "images/s"]
+    assert shown.frame["batch"].tolist() == ["64", "256", "1,024"]
+    assert [row.th.get_text() for row in page(shown).select("tr.lk-best")] == ["256"]
+
+
+def test_an_empty_table_says_so() -> None:
+    shown = table(pd.DataFrame(), ["batch"], ["images_per_s"], caption="Nothing")
+    assert "not measured" in page(shown).get_text()
+
+
+def test_words_are_escaped_and_commands_are_code() -> None:
+    frame = pd.DataFrame({"a": ["<b>", "`labkit run` & more"], "n": [1, 2.5]})
+    text = table_html(frame, "x < y")
+    assert "&lt;b&gt;" in text
+    assert "<code>labkit run</code> &amp; more" in text
+    assert "x &lt; y" in text
+
+
+def test_a_text_column_is_shown_as_it_is() -> None:
+    data = made([("vgg16", 64, "baseline", [1000, 1001])]).assign(kernel="implicit_gemm")
+    assert table(data, "model", {"kernel": "kernel"}).frame["kernel"].tolist() == ["implicit_gemm"]
+
+
+def test_an_interval_around_1_is_not_inverted() -> None:
+    ratios = pd.DataFrame(
+        {"model": ["resnet50", "vgg16"], "value": [1.02, 0.2], "low": [0.37, 0.1], "high": [2.8, 0.4]}
+    )
+    assert table(pd.DataFrame({"model": ["resnet50", "vgg16"]}), "model", {"ratio": ratios}).frame[
+        "ratio"
+    ].tolist() == [
+        "1.0x [0.37, 2.8]",
+        "1/5.0 [1/10, 1/2.5]",
+    ]
+
+
+def test_configurations_are_never_mixed() -> None:
+    data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 64, "CUDA graph", [2000])])
+    with pytest.raises(UserError, match="mode"):
+        table(data, "batch", "images_per_s")
+    with pytest.raises(UserError, match="no column colour"):
+        table(data, "colour", "images_per_s")
+    with pytest.raises(UserError, match="unknown choice of intervals 'none'; valid: "):
+        table(data, ["batch", "mode"], "images_per_s", intervals="none")  # type: ignore[arg-type]
+
+
+def test_headings_have_scope() -> None:
+    soup = page(table(made([("vgg16", 64, "baseline", [1000])]), "batch", "images_per_s"))
+    assert [cell["scope"] for cell in soup.select("th")] == ["col", "col", "row"]
+    assert soup.select("th")[1].get_text() == heading("images_per_s")

@@ -1,0 +1,138 @@
+"""Tests of the training study: its counters, bounds, peaks, and the same configurations on other machines."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+import workbook
+from tests.committed import committed_reports
+from workbook.hardware.profile import load_profile
+from workbook.studies import machines, rooflines, training
+from workbook.studies.values import told
+
+BY = ["model", "batch"]
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch) -> dict[str, pd.DataFrame]:
+    """Return the frame of the study's committed records, by device file."""
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    baseline = "workload != 'train' or (mode == 'baseline' and image_px == 32)"
+    return {hw: workbook.load(hw, "training").frame().query(baseline) for hw in ("h200", "cpu")}
+
+
+def test_a_gpu_has_two_counters_of_utilisation_and_a_cpu_one(frames: dict[str, pd.DataFrame]) -> None:
+    for hw, counters in (("h200", ["utilisation", "SM activity"]), ("cpu", ["CPU utilisation"])):
+        shares = training.busy(frames[hw].query("workload == 'train'"), BY)
+        assert list(shares["counter"].unique()) == counters
+        assert shares["value"].between(1, 100).all()
+    assert training.busy(frames["cpu"].iloc[:0], BY).empty
+
+
+def test_the_last_loss_is_that_of_the_highest_block_number_with_a_loss() -> None:
+    rows = [(1, 2.0), (0, 3.0), (2, None)]
+    blocks = pd.DataFrame([{"record": "a", "block": number, "loss": loss} for number, loss in rows])
+    ends = training.losses(blocks.assign(model="vgg16", batch=64, steps=2), classes=10, by=BY).iloc[0]
+    assert (ends["first"], ends["last"], ends["images"]) == (3.0, 2.0, 2 * 2 * 64)
+    assert ends["guessing"] == pytest.approx(math.log(10))
+
+
+def test_the_bound_is_throughput_over_the_roofline_fraction(frames: dict[str, pd.DataFrame]) -> None:
+    trained = frames["h200"].query("workload == 'train'")
+    bounds = rooflines.measured(trained, BY).query("label == 'roofline'").set_index(BY)["value"]
+    of_pass = trained["images_per_s"] / trained["roofline_fraction"]
+    for place, passes in of_pass.dropna().groupby([trained[name] for name in BY]):
+        assert bounds[place] == pytest.approx(math.exp(passes.map(math.log).mean()), rel=1e-6)
+    assert rooflines.measured(trained.assign(precision="bf16"), BY).empty
+
+
+def test_measured_peaks_are_listed_with_the_vendors_nominal_peaks(frames: dict[str, pd.DataFrame]) -> None:
+    gpu, cpu = (rooflines.peaks(frames[hw], load_profile(hw)) for hw in ("h200", "cpu"))
+    named = gpu[gpu["peak"] != "launch rate, thousand launches/s"]
+    assert (named["measured"] < named["nominal"]).all() and len(gpu) - len(named) == 1
+    assert cpu["measured"].notna().all() and cpu["nominal"].isna().all()
+    assert rooflines.peaks(frames["cpu"].iloc[:0], load_profile("cpu"))["measured"].isna().all()
+
+
+def test_configurations_that_several_machines_ran_are_compared(frames: dict[str, pd.DataFrame]) -> None:
+    trained = frames["h200"].query("workload == 'train'")
+    same = machines.same_configurations(trained, "h200")
+    assert set(same["whose"]) == {machines.HERE, machines.ELSEWHERE}
+    assert set(same.loc[same["whose"] == machines.HERE, "host"]) == set(trained["host"])
+
+
+def on_hosts(number: int, **changed: object) -> pd.DataFrame:
+    """Return the runs of two configurations on some equal machines; `changed` replaces columns of the last one."""
+    rows = [
+        {"mode": mode, "host": f"host{place}", "profile": "p", "study": "s", "pass_number": run, "status": "ok"}
+        | {"started_at": f"2026-01-0{place}T00:00:00", "machine": "equal", "protocol": 3, "scale": "quick"}
+        | {"images_per_s": rate * place * (1 + run / 100)}
+        | (changed if place == number else {})
+        for mode, rate in (("baseline", 100.0), ("CUDA graph", 1000.0))
+        for place in range(1, number + 1)
+        for run in (1, 2, 3)
+    ]
+    return pd.DataFrame(rows)
+
+
+def as_headlines(runs: pd.DataFrame) -> pd.DataFrame:
+    of_training = {"workload": "train", "epochs": 0, "energy_windows": 0, "busy_step_s": 0.01}
+    return runs.assign(energy_per_image_j=float("nan"), **of_training)
+
+
+def test_headline_numbers_are_over_three_equal_machines_or_of_the_newest() -> None:
+    by = ["mode"]
+    three, two = (machines.headlines(as_headlines(on_hosts(number)), by)["images_per_s"] for number in (3, 2))
+    baseline = three.set_index("mode").loc["baseline"]
+    assert baseline["value"] == pytest.approx(102 * 6 ** (1 / 3), rel=1e-3) and baseline["hosts"] == 3
+    assert (baseline["machines"], baseline["apart"]) == (3, pytest.approx(3))
+    assert baseline["apart_low"] < baseline["apart"] < baseline["apart_high"]
+    newest = two.set_index("mode").loc["baseline"]
+    assert newest["value"] == pytest.approx(2 * 102, rel=1e-3)
+    assert (newest["hosts"], newest["machines"], newest["apart"]) == (1, 2, pytest.approx(2))
+    other = machines.headlines(as_headlines(on_hosts(2, machine="other")), by)["images_per_s"]
+    assert set(other["machines"]) == {1}, "unequal machines are not compared"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_machines_with_one_run_each_have_a_range_without_an_interval(number: int) -> None:
+    one_run = as_headlines(on_hosts(number)).query("pass_number == 1")
+    between = machines.between(machines.headlines(one_run, ["mode"])["images_per_s"])
+    assert between["low"].isna().all() and between["low"].dtype == between["high"].dtype == float
+    assert told(between, "times", mode="baseline") == f"about {number}.0 times"
+
+
+def test_a_sensor_that_reads_zero_on_equal_machines_has_no_ratio() -> None:
+    unread = as_headlines(on_hosts(3)).assign(energy_per_image_j=0.0)
+    shown = machines.headlines(unread, ["mode"])["energy_per_image_j"]
+    assert shown["value"].tolist() == [0.0, 0.0] and shown[["apart", "apart_low", "apart_high"]].isna().all(axis=None)
+
+
+def test_energy_has_runs_of_its_own_and_gives_no_throughput() -> None:
+    timed = as_headlines(on_hosts(1))
+    metered = timed.assign(energy_windows=3, images_per_s=1.0, energy_per_image_j=0.02)
+    shown = machines.headlines(pd.concat([timed, metered]), ["mode"])
+    assert shown["images_per_s"]["value"].min() > 100
+    assert shown["energy_per_image_j"]["value"].tolist() == pytest.approx([0.02, 0.02])
+    names = list(machines.columns(shown))
+    assert names[:2] == ["images/s", "machines apart, images/s"] and len(names) == 2 * len(machines.HEADLINES)
+    assert machines.columns(shown)["machines apart, images/s"].empty, "one machine has no range"
+
+
+def test_without_runs_there_are_no_headline_numbers() -> None:
+    shown = machines.headlines(as_headlines(on_hosts(1)).iloc[:0], ["mode"])
+    assert all(rows.empty for rows in shown.values())
+
+
+def test_a_step_is_split_into_the_devices_part_and_the_hosts() -> None:
+    frame = pd.DataFrame({"pass_number": [1, 2, 3], "step_s": [0.03, 0.02, 0.01], "busy_step_s": [0.01, None, 0.011]})
+    parts = training.device_and_host(frame).set_index(["pass_number", "part"])["step_s"]
+    assert parts.to_dict() == {
+        (1, training.DEVICE_PART): 0.01,
+        (3, training.DEVICE_PART): 0.01,
+        (1, training.HOST_PART): pytest.approx(0.02),
+        (3, training.HOST_PART): 0.0,
+    }

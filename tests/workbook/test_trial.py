@@ -1,0 +1,189 @@
+"""Tests of trials: stable keys, with which records are found again, and validation, grids and labels."""
+
+import json
+from dataclasses import dataclass, fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.errors import UserError
+from workbook.trials.label import trial_label
+from workbook.trials.trial import OF_READERS, WORDS, Trial, grid, trial_from_dict
+
+# Committed records hold such keys. After a change of a default, a name or the format they would not be found.
+PINNED = {
+    "{}": Trial(),
+    '{"batch":256}': Trial(batch=256),
+    '{"batch":256,"engine":"compile+graph","memory_format":"channels_last","precision":"bf16"}': Trial(
+        precision="bf16", engine="compile+graph", memory_format="channels_last", batch=256
+    ),
+    '{"model":"vgg16"}': Trial(workload="train", model="vgg16", image_px=32, classes=1000, batch=64, precision="fp32"),
+    '{"batch":8,"device":"cpu","model":"vgg19"}': Trial(model="vgg19", batch=8, device="cpu"),
+    '{"batch":10000,"model":"resnet152","workload":"infer"}': Trial(workload="infer", model="resnet152", batch=10_000),
+    '{"devices":4,"model":"vgg16"}': Trial(model="vgg16", devices=4),
+    '{"image_px":224}': Trial(image_px=224),
+    '{"head":"head512","learning_rate":0.1,"model":"vgg16"}': Trial(model="vgg16", head="head512", learning_rate=0.1),
+    '{"precision":"tf32","size":8192,"workload":"matmul"}': Trial(workload="matmul", size=8192, precision="tf32"),
+    '{"augment":true,"data":"imagenet32","data_checksum":"c0ffee"}': Trial(
+        data="imagenet32", data_checksum="c0ffee", augment=True
+    ),
+    '{"framework":"keras-jax","model":"inception_v3","optimizer":"adam","seed":3}': Trial(
+        framework="keras-jax", model="inception_v3", optimizer="adam", seed=3
+    ),
+    '{"classes":10}': Trial(classes=10),
+    '{"epochs":8,"loader":"device","optimizer":"sgd_master","schedule":"one_cycle"}': Trial(
+        epochs=8, loader="device", optimizer="sgd_master", schedule="one_cycle"
+    ),
+}
+
+trials = st.builds(
+    Trial,
+    workload=st.text(max_size=12),
+    model=st.sampled_from(["resnet50", "vgg16", "réseau", 'a "quoted" one']),
+    batch=st.integers(1, 20_000),
+    learning_rate=st.floats(0.0, 10.0) | st.integers(0, 3),
+    augment=st.booleans(),
+    seed=st.integers(0, 2**63),
+    epochs=st.integers(0, 100),
+    **{
+        name: st.sampled_from(WORDS[name])
+        for name in ("precision", "engine", "memory_format", "device", "loader", "schedule", "weights")
+    },
+)
+
+
+@pytest.mark.parametrize(("key", "trial"), PINNED.items(), ids=str)
+def test_the_keys_of_committed_records_have_not_changed(key, trial):
+    assert trial.key == key
+
+
+def test_every_field_that_differs_is_in_the_key():
+    others = {str: "another", int: 7, float: 0.5, bool: True}
+    named = {name: words[1] for name, words in WORDS.items()} | {"device": "cpu", "framework": "keras-jax"}
+    named |= {"precision": "fp16", "arrangement": "in_sequence"}
+    taken = {  # other fields that such a trial needs
+        "nodes": {"devices": 7},
+        "network": {"devices": 2, "nodes": 2},
+        "placement": {"devices": 2, "epochs": 1},
+        "parallel": {"devices": 2, "scaling": "strong"},
+        "form": {"reader": "torch_pil"},
+        **{name: {"form": "jpeg", "reader": "torch_pil"} for name in OF_READERS},
+        "cache": {"form": "jpeg", "reader": "torch_pil", "epochs": 1},
+    }
+    for field in fields(Trial):
+        value = named.get(field.name, others[type(field.default)])
+        changed = {**taken.get(field.name, {}), field.name: value}
+        assert json.loads(replace(Trial(), **changed).key) == changed
+
+
+@settings(deadline=None)
+@given(trials, trials, st.sets(st.sampled_from([field.name for field in fields(Trial)]), max_size=2))
+def test_two_trials_have_the_same_key_only_if_they_are_equal(one, donor, names):
+    other = replace(one, **{name: getattr(donor, name) for name in names})
+    assert (one.key == other.key) == (one == other)
+
+
+@settings(deadline=None)
+@given(trials, st.randoms(use_true_random=False))
+def test_a_trial_can_be_restored_from_a_record_and_from_its_key(trial, random):
+    items = list(json.loads(json.dumps(trial.as_dict())).items())
+    random.shuffle(items)
+    again = trial_from_dict(dict(items))
+    assert again == trial and again.key == trial.key
+    assert Trial(**json.loads(trial.key)) == trial
+
+
+def test_an_integer_learning_rate_has_the_key_of_the_float():
+    assert Trial(learning_rate=1).key == Trial(learning_rate=1.0).key == '{"learning_rate":1.0}'
+
+
+def test_a_new_field_with_a_default_changes_no_key():
+    @dataclass(frozen=True, kw_only=True)
+    class Newer(Trial):
+        a_new_field: str = "the old behaviour"
+        another: int = 0
+
+    for key, trial in PINNED.items():
+        assert Newer(**trial.as_dict()).key == key
+        assert json.loads(Newer(**trial.as_dict(), another=1).key) == json.loads(key) | {"another": 1}
+
+
+@pytest.mark.parametrize("make", [lambda v: trial_from_dict(v), lambda v: grid(**v)], ids=["trial_from_dict", "grid"])
+def test_an_unknown_field_lists_the_valid_ones_nearest_first(make):
+    with pytest.raises(UserError, match="unknown trial field 'batches'; valid: batch, ") as caught:
+        make({"model": "vgg16", "batches": 64})
+    assert all(field.name in str(caught.value) for field in fields(Trial))
+
+
+def test_the_trial_of_a_newer_labkit_is_refused():
+    with pytest.raises(UserError, match="newer labkit"):
+        trial_from_dict({**Trial().as_dict(), "a_new_field": 1})
+
+
+def test_a_record_may_name_a_former_field_at_the_value_that_all_records_have() -> None:
+    assert trial_from_dict({**Trial(batch=8).as_dict(), "stem": "imagenet"}) == Trial(batch=8)
+    for other in ("cifar", {}):
+        with pytest.raises(UserError, match="unknown trial field 'stem'"):
+            trial_from_dict({**Trial().as_dict(), "stem": other})
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "said"),
+    [
+        ("engine", "compile+grph", r"unknown trial engine '.*'; valid: compile\+graph,"),
+        ("precision", "BF16", "unknown trial precision 'BF16'; valid: bf16,"),
+        ("loader", "devise", "unknown trial loader 'devise'; valid: device,"),
+        ("framework", "keras", "unknown trial framework 'keras'; valid: keras-"),
+        ("batch", 0, "batch must be at least 1, not 0"),
+        ("classes", -1, "classes must be at least 1, not -1"),
+        ("epochs", -1, "epochs must be at least 0, not -1"),
+        ("traced_iterations", -1, "traced_iterations must be at least 0"),
+        ("target_top1", 1.0, "must be at least 0 and below 1"),
+        ("batch", 64.0, "a trial's batch must be an int"),
+        ("batch", True, "a trial's batch must be an int"),
+        ("augment", 1, "a trial's augment must be a bool"),
+        ("model", 50, "a trial's model must be a str"),
+        ("learning_rate", False, "a trial's learning_rate must be a float"),
+        ("precision", None, "a trial's precision must be a str"),
+    ],
+)
+def test_an_invalid_value_of_a_field_is_refused(field, wrong, said):
+    with pytest.raises(UserError, match=said):
+        Trial(**{field: wrong})
+
+
+def test_a_trial_trains_epochs_or_times_blocks_not_both():
+    for field in ("energy_windows", "traced_iterations"):
+        with pytest.raises(UserError, match=r"whole epochs, or .*not both"):
+            Trial(**{"epochs": 1, field: 5})
+
+
+def test_a_trial_is_immutable_and_hashable():
+    with pytest.raises(AttributeError):
+        Trial().batch = 1
+    assert len({Trial(), Trial(batch=64), Trial(batch=65)}) == 2
+
+
+def test_a_grid_is_every_combination_with_the_last_axis_fastest():
+    combinations = [(t.model, t.batch, t.precision) for t in grid(model=["a", "b"], batch=(64, 256), precision="bf16")]
+    assert combinations == [("a", 64, "bf16"), ("a", 256, "bf16"), ("b", 64, "bf16"), ("b", 256, "bf16")]
+    assert (grid(), grid(batch=[])) == ([Trial()], [])
+
+
+def test_a_label_names_the_fields_that_differ_from_other_trials():
+    one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
+    assert trial_label(one) == "resnet50 batch 256"
+    assert trial_label(one, beside=[one, other]) == "resnet50 batch 256 fp32"
+    swept = [Trial(threads=0), Trial(threads=2)]
+    assert [trial_label(one, beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
+    assert trial_label(Trial(epochs=3)) == "resnet50 batch 64 3 epochs"
+    runs = [Trial(epochs=3), *(Trial(epochs=3, devices=2, placement=where) for where in WORDS["placement"])]
+    runs += [Trial(epochs=3, learning_rate=0.04, schedule="warm_up")]
+    assert [trial_label(one, beside=runs).removeprefix("resnet50 batch 64 3 epochs") for one in runs] == [
+        "",
+        " 2 devices",
+        " 2 devices together",
+        " rate 0.04 warm_up",
+    ]
+    assert trial_label(Trial(workload="matmul", size=8192)) == "matmul size 8192"

@@ -1,0 +1,199 @@
+"""Read `papers/*.yaml` as `Paper`: citation, hardware, printed numbers with their place in the paper, and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from labkit.errors import UserError, unknown
+from workbook.claims.schema import Claim, MetricName, ProfileName, StudyId
+from workbook.hardware.profile import profile_names, read_yaml
+from workbook.paths import ROOT
+
+PAPERS = ROOT / "papers"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Citation(_Part):
+    """Title, authors, institution and date of a paper."""
+
+    title: str
+    authors: list[str]
+    institution: str
+    published: str  # as precise as the paper
+
+
+class Setup(_Part):
+    """The paper's set-up as printed; `frameworks`, `data_sets` and `precisions` hold values of `Trial`."""
+
+    framework: str
+    data: str
+    models: list[str]
+    frameworks: list[str] = []
+    data_sets: list[str] = []
+    precisions: list[str] = ["fp32"]
+
+
+class PaperDevice(_Part):
+    """A device as the paper prints it, with its profile and its place in the paper."""
+
+    profile: ProfileName
+    printed: str
+    where: str
+
+
+class PrintedTable(_Part):
+    """A printed table without results: hardware, batch sizes, iterations."""
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[str | float | None]]
+    where: Annotated[str, Field(min_length=1)]
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _is_rectangular(self) -> PrintedTable:
+        _check_rows(self.rows, self.columns)
+        return self
+
+
+class Exhibit(_Part):
+    """A table or figure of the paper: the studies that measure its counterpart, or what is missing and why."""
+
+    title: str
+    where: Annotated[str, Field(min_length=1)]
+    studies: list[StudyId] = []
+    missing: str = ""
+
+    @model_validator(mode="after")
+    def _has_a_counterpart_or_a_reason(self) -> Exhibit:
+        if not self.studies and not self.missing:
+            raise ValueError(f"{self.title}: give the `studies` with a counterpart, or the reason in `missing`")
+        return self
+
+
+class PublishedRun(_Part):
+    """A training of the paper: network, framework, number of devices and length.
+
+    `batch` is the printed batch of all devices of one node together. Either `iterations` or `epochs` is given.
+    `speed_up` is relative to one device, where the paper prints it.
+    """
+
+    framework: str
+    model: str
+    image_px: int = Field(ge=1)
+    device: Literal["cuda", "cpu"] = "cuda"
+    devices: int = Field(1, ge=1)
+    nodes: int = Field(1, ge=1)
+    batch: int = Field(ge=1)
+    iterations: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+    speed_up: float | None = Field(None, gt=0)
+    where: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _has_one_length_and_shares_its_batch(self) -> PublishedRun:
+        if (self.iterations is None) == (self.epochs is None):
+            raise ValueError("a run needs its length in either `iterations` or `epochs`")
+        if self.devices % self.nodes or self.batch % (self.devices // self.nodes):
+            raise ValueError(f"{self.devices} devices of {self.nodes} nodes can't share a batch of {self.batch}")
+        return self
+
+    @property
+    def batch_of_device(self) -> int:
+        """Images per device and step."""
+        return self.batch // (self.devices // self.nodes)
+
+    @property
+    def samples(self) -> int | None:
+        """Images of the whole run; None if its length is in epochs."""
+        return None if self.iterations is None else self.iterations * self.batch * self.nodes
+
+
+class PublishedTable(_Part):
+    """Printed numbers of one metric, in `unit`: a row per statistic or model, a column per profile or precision."""
+
+    metric: MetricName
+    unit: str
+    to_si: float = Field(gt=0)  # stored SI value = printed value * to_si
+    study: StudyId
+    model: str = ""  # only if rows are statistics
+    workload: Literal["train", "infer", "idle"]
+    columns_are: Literal["profile", "precision"] = "profile"
+    rows_are: Literal["statistic", "model"] = "statistic"
+    columns: list[str]
+    rows: dict[str, list[float]]
+    where: Annotated[str, Field(min_length=1)]
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _names_its_model_once(self) -> PublishedTable:
+        if bool(self.model) != (self.rows_are == "statistic"):
+            raise ValueError("a table of statistics names its model; a table whose rows are models must not")
+        profiles = profile_names()
+        for name in self.columns if self.columns_are == "profile" else []:
+            if name not in profiles:
+                raise ValueError(f"{unknown('profile', name, profiles)}")
+        _check_rows(self.rows, self.columns)
+        return self
+
+    def si(self, row: str, column: str) -> float:
+        """Return one number in SI units."""
+        return self.rows[row][self.columns.index(column)] * self.to_si
+
+
+class Paper(_Part):
+    """One paper; pages call it by `name`, one or two words."""
+
+    id: str
+    name: Annotated[str, Field(min_length=1)]
+    citation: Citation
+    setup: Setup
+    devices: list[PaperDevice]
+    printed: list[PrintedTable] = []
+    tables: list[PublishedTable] = []
+    runs: list[PublishedRun] = []
+    exhibits: list[Exhibit] = []  # every table and figure, in the paper's order
+    claims: list[Claim] = []
+
+    @model_validator(mode="after")
+    def _claims_are_its_own(self) -> Paper:
+        ids = [claim.id for claim in self.claims]
+        for claim_id in ids:
+            if not claim_id.startswith(f"{self.id}-"):
+                raise ValueError(f"claims: the id {claim_id!r} does not begin with {self.id}-")
+            if ids.count(claim_id) > 1:
+                raise ValueError(f"claims: the id {claim_id!r} is given twice")
+        return self
+
+
+def _message(text: str) -> str:
+    return text.removeprefix("Value error, ").rstrip(".")
+
+
+def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) -> None:
+    for name, values in rows.items():
+        if len(values) != len(columns):
+            raise ValueError(f"row {name!r} has {len(values)} values for {len(columns)} columns")
+
+
+def _explain(problem: Any) -> str:
+    return ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
+
+
+def load_papers(folder: Path = PAPERS) -> list[Paper]:
+    """Return every paper, sorted by id. Raise UserError with file and field if a paper does not fit the schema."""
+    papers = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            papers.append(Paper.model_validate({**read_yaml(path), "id": path.stem}))
+        except ValidationError as error:
+            problems = "; ".join(map(_explain, error.errors()))
+            raise UserError(f"papers/{path.name}: {problems}.") from error
+    return papers

@@ -1,0 +1,191 @@
+"""The shapes of a test: each selects the trials to compare and yields their cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+from labkit.statistics import Interval
+from workbook.claims.cases import bounds_of, compare, make_case, missing_case, ordered_families
+from workbook.claims.evidence import Side, families, level, pairs, ratio
+from workbook.claims.schema import Test
+from workbook.claims.trends import MORE, TRENDS
+from workbook.claims.verdict import Case, Verdict
+from workbook.claims.words import (
+    COMPARED,
+    TIE,
+    Kind,
+    listing,
+    pair_name,
+    shared_name,
+    shown_effect,
+    span,
+    trial_name,
+    value_words,
+    within_sentence,
+)
+from workbook.registry import find_metric
+from workbook.show.labels import label as label_of
+
+
+def _level(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    for side in chosen:
+        yield make_case(test, trial_name(side, chosen), "level", level(side, test.metric), bounds_of(test), (side,))
+
+
+def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    kind: Kind = "ratio" if test.shape == "ratio" else "difference"
+    if test.metric_under:
+        for side in chosen:
+            above, below = (find_metric(name).label for name in (test.metric, test.metric_under))
+            label = f"{trial_name(side, chosen)}: {above} {COMPARED[kind]} {within_sentence(below)}"
+            yield compare(test, side, side, kind, label)
+        return
+    for family in families(chosen, test.over):
+        for over, under in pairs(family, test.over, test.under):
+            yield compare(test, over, under, kind, pair_name(over, under, chosen, list(test.over), kind))
+
+
+def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None and test.trend is not None
+    needed = 3 if test.trend in ("diminishing", "peaks") else 2
+    for family in ordered_families(chosen, test.along):
+        sides = [side for side in family if side.values(test.metric)]
+        if len(family) < needed:
+            continue
+        shown = sides if len(sides) >= needed else family
+        # The last side names the family: along `devices` the first may be one device, which has no scaling.
+        label = f"{shared_name(family[-1], chosen, [test.along])}, {span(shown, test.along)}".removeprefix(", ")
+        if len(sides) < needed:
+            yield missing_case(test, label, "ratio", tuple(family))
+        else:
+            yield _without_some(TRENDS[test.trend](test, sides, label), test, [s for s in family if s not in sides])
+
+
+def _without_some(case: Case, test: Test, absent: list[Side]) -> Case:
+    """Return the case of a trend with the reason for each absent size."""
+    if not absent:
+        return case
+    reasons = "; ".join(
+        f"without {value_words(side, test.along or '')}: {missing_case(test, '', 'ratio', (side,)).reason}"
+        for side in absent
+    )
+    return replace(case, reason=f"{case.reason}; {reasons}" if case.reason else reasons)
+
+
+def _order(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    along = test.along
+    for family in families(chosen, [along]):
+        in_order = [side for value in test.order for side in family if side.field(along) == value]
+        for higher, lower in pairwise(in_order):
+            label = pair_name(higher, lower, chosen, [along], "ratio")
+            yield make_case(test, label, "ratio", ratio(higher, lower, test.metric), MORE, (higher, lower))
+
+
+def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    """Yield a case per pair of values of `along`: its ratios for all values of `among` lie on the same side of 1."""
+    assert test.along is not None and test.among is not None
+    along, among = test.along, test.among
+    for family in families(chosen, [along, among]):
+        for first, second in combinations(sorted({str(side.field(along)) for side in family}), 2):
+            couples = [
+                (value, a, b)
+                for value in sorted({str(side.field(among)) for side in family})
+                if (a := _find(family, {along: first, among: value}))
+                and (b := _find(family, {along: second, among: value}))
+            ]
+            if len(couples) < 2:
+                continue
+            label = _between(family, along, first, second)
+            effects = {value: effect for value, a, b in couples if (effect := ratio(a, b, test.metric))}
+            sides = tuple(side for _, a, b in couples for side in (a, b))
+            if len(effects) < 2:
+                yield missing_case(test, label, "ratio", sides)
+            else:
+                yield _alike_case(test, label, effects, sides)
+
+
+def _between(family: list[Side], along: str, first: str, second: str) -> str:
+    """Return the name of a pair: `batch 64: H100 SXM over H200 SXM`."""
+    sides = [side for place in (first, second) if (side := _find(family, {along: place}))]
+    shared = f"batch {family[0].trial.batch}: " if len({side.trial.batch for side in family}) == 1 else ""
+    return shared + " over ".join(value_words(side, along) for side in sides)
+
+
+def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tuple[Side, ...]) -> Case:
+    """Return the case of an order; differences of at most 5 % ("hardly") count as none, so they contradict no order."""
+    largest = max(effects.values(), key=lambda effect: effect.point)
+    shown = replace(largest, n=min(effect.n for effect in effects.values()))
+    texts = "; ".join(
+        f"{label_of('model', name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
+    )
+    directions = {_direction(effect) for effect in effects.values()}
+    verdict: Verdict = "replicated" if len(directions) == 1 and "open" not in directions else "inconclusive"
+    if {"higher", "lower"} <= directions:
+        verdict = "not replicated"
+    reason = "" if verdict != "inconclusive" else "for some there is no difference, or an interval straddles 1x"
+    return Case(f"{label}: {texts}", verdict, test.metric, "ratio", sides, shown, None, reason)
+
+
+def _direction(effect: Interval) -> str:
+    if effect.low is None or effect.high is None:
+        return "open"
+    if effect.low > 1 + TIE:
+        return "higher"
+    if effect.high < 1 / (1 + TIE):
+        return "lower"
+    return "same" if effect.low >= 1 / (1 + TIE) and effect.high <= 1 + TIE else "open"
+
+
+def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    for group in families(chosen, [test.along, test.among]) if test.among else [chosen]:
+        cases = []
+        for family in ordered_families(group, test.along):
+            if len(family) > 1:
+                label = f"{shared_name(family[0], chosen, [test.along])}, {span(family, test.along)}".removeprefix(", ")
+                cases.append(_labels_case(test, label, family))
+        yield from [_best_of(cases)] if test.among and cases else cases
+
+
+def _best_of(cases: list[Case]) -> Case:
+    """Return the case that supports a claim of which one case is enough; else the one that comes closest to it."""
+    order: tuple[Verdict, ...] = ("replicated", "inconclusive", "not replicated", "not testable here")
+    best = min(cases, key=lambda case: order.index(case.verdict))
+    labels = "; ".join(case.label for case in cases if case.verdict == best.verdict)
+    return replace(best, label=labels, sides=tuple(side for case in cases for side in case.sides))
+
+
+def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
+    """Return the case of a label. It has no interval: instead, all passes must agree on the label."""
+    labels = [side.labels(test.metric) for side in family]
+    case = Case(label, "inconclusive", test.metric, "level", tuple(family))
+    if not all(labels):
+        without = next(side for side, names in zip(family, labels, strict=True) if not names)
+        return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
+    where: dict[str, list[str]] = {}  # label -> its values of the field, in order
+    for side, names in zip(family, labels, strict=True):
+        where.setdefault(listing(sorted(set(names))), []).append(value_words(side, test.along or "", bare=True))
+    text = "; ".join(f"{listing(values)}: {names}" for names, values in where.items())
+    passes = min(len(names) for names in labels)
+    case = replace(case, label=f"{label} ({text})", passes=passes)
+    if any(len(set(names)) > 1 for names in labels):
+        return replace(case, reason="runs disagree")
+    return replace(case, verdict="not replicated" if len(where) == 1 else "replicated")
+
+
+SHAPES: dict[str, Callable[[Test, list[Side]], Iterator[Case]]] = {
+    "level": _level,
+    "ratio": _compared,
+    "difference": _compared,
+    "trend": _trend,
+    "order": _order,
+    "alike": _alike,
+    "differs": _differs,
+}
+
+
+def _find(family: list[Side], wanted: dict[str, str]) -> Side | None:
+    return next((s for s in family if all(str(s.field(name)) == value for name, value in wanted.items())), None)

@@ -1,0 +1,61 @@
+"""Evidence, results and verdicts from the records in `reports/` that the pages of a profile show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+
+from labkit.errors import LabkitError
+from workbook.claims import Evidence, Findings, judge_all
+from workbook.claims.papers import load_papers
+from workbook.hardware.profile import load_profile, profile_names
+from workbook.records.store import Store
+from workbook.registry import STUDIES, find_study
+from workbook.results import Results as Recorded
+from workbook.results import records_of_host, reports_folder, study_records
+from workbook.results.study_records import StudyRecords as Results
+
+
+def evidence(profile: str | None, here: str | None = None, known: Sequence[Results] = ()) -> Evidence:
+    """Return the records that judge the claims, seen from `profile`; with None, all recorded profiles count alike.
+
+    `here` is this host's id: its records come before those of other hosts. `known` are records that were already read.
+    """
+    given = {(results.profile.name, results.study.id): results for results in known}
+    names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
+    unreadable: dict[tuple[str, str], str] = {}
+
+    @cache
+    def load(name: str, study: str) -> Results:
+        if (name, study) in given:
+            return given[name, study]
+        about, owner = find_study(study), load_profile(name)
+        try:
+            return study_records(owner, about, store=Store(reports_folder() / name), here=here)
+        except (LabkitError, OSError, ValueError) as error:  # a broken file must not hide other studies
+            unreadable[name, study] = str(error)
+            return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])
+
+    @cache
+    def load_others(name: str, study: str) -> list[Results]:
+        """Return the records of the profile's other hosts at the scale of the shown one."""
+        shown, store, others = load(name, study), Store(reports_folder() / name), list[Results]()
+        for host in sorted({*store.hosts(study)} - {shown.host_id}):
+            with suppress(LabkitError, OSError, ValueError):  # a broken file must not hide other hosts
+                of = records_of_host(shown.profile, shown.study, store=store, host_id=host, scale=shown.scale)
+                others.append(of)
+        return others
+
+    profiles = tuple(sorted(names | ({profile} if profile else set())))
+    return Evidence(profile, profiles, load, load_others, unreadable)
+
+
+def recorded(seen: Evidence) -> Recorded:
+    """Return the results that the pages of these profiles show; studies without records are left out."""
+    return Recorded([records for name in seen.profiles for study in STUDIES if (records := seen.results(name, study))])
+
+
+def verdicts(seen: Evidence, study: str | None = None) -> Findings:
+    """Return the findings on the claims of a study, or on all claims."""
+    return Findings(judge_all(load_papers(), seen, study))

@@ -1,0 +1,242 @@
+"""Claims, trials and effects in words: names of cases, and texts of effects and bounds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from labkit.statistics import Interval
+from workbook.claims.evidence import Side
+from workbook.claims.schema import FASTEST, OTHERS, Test
+from workbook.hardware.profile import load_profile, profile_names
+from workbook.registry import LABELS, METRICS, find_metric
+from workbook.show.labels import label, phrase
+from workbook.show.quantities import number, quantity
+from workbook.trials.trial import OF_NETWORKS
+
+Kind = Literal["level", "ratio", "difference"]
+
+TIE = 0.05  # "hardly": two values that differ by less are equal
+MARGIN = f"{100 * TIE:g} %"
+COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return the names as `a`, `a and b` or `a, b and c`; `none` for an empty list."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+
+
+def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
+    """Return a value of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
+    about = METRICS.get(metric)
+    if kind == "ratio" or about is None or about.unit == "x":
+        return f"{number(value, digits)}x"
+    if kind == "difference" and about.unit == "%":
+        return f"{_points(value * about.scale, digits)} points"
+    return quantity(value, metric, digits)
+
+
+# Relative widths of an interval: below NARROW, its ends need one more digit to differ; below ALIKE, that does not help.
+NARROW, ALIKE = 0.02, 1e-4
+
+
+def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
+    """Return an effect and its interval with the same digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
+    if effect.low is None or effect.high is None:
+        return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
+    relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
+    digits = 4 if ALIKE < relative < NARROW else 3
+    point = shown_value(effect.point, metric, kind, digits)
+    scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
+    if point.endswith(" points"):
+        return f"{point} [{_points(effect.low * scale, digits)}, {_points(effect.high * scale, digits)}]"
+    return f"{point} [{number(effect.low * scale, digits)}, {number(effect.high * scale, digits)}]"
+
+
+def _points(value: float, digits: int) -> str:
+    """Return percentage points, below 1 with three decimals: one of 50,000 images is 0.002 points."""
+    return (f"{value:.3f}" if abs(value) < 1 else number(value, digits)).replace("-", "−")
+
+
+def shown_bound(test: Test) -> str:
+    """Return the bound of a test in words."""
+    along, among = (field_name(name or "") for name in (test.along, test.among))
+    if test.shape == "trend":
+        margin = "" if test.trend == "constant" else f" (±{MARGIN})"
+        return _TREND_WORDS[test.trend or "rises"].format(along) + margin
+    if test.shape == "order":
+        named = [device_titles([v]) if test.along == "profile" else label(test.along or "", v) for v in test.order]
+        return f"in this order (±{MARGIN}): {'; '.join(named)}"
+    if test.shape == "alike":
+        return f"the same order of {along.removeprefix('the ')}s, whatever {among} is"
+    if test.shape == "differs":
+        return f"changes with {along}{f', for at least one {among}'.replace('the ', '') if among else ''}"
+    if test.at_least is not None:
+        return f"at least {_as_written(test.at_least, test)}{_margin(test, test.at_least)}"
+    if test.at_most is not None:
+        return f"at most {_as_written(test.at_most, test)}{_margin(test, test.at_most)}"
+    if ends := test.between or test.outside:
+        low, high = (_as_written(end, test) for end in ends)
+        return f"{'between' if test.between else 'outside of'} {low} and {high}"
+    return "about the published value, on the paper's hardware"
+
+
+def _margin(test: Test, bound: float) -> str:
+    """Return the margin of a tie, which a ratio has that must be more or less than 1."""
+    return f" ±{MARGIN}" if test.shape == "ratio" and bound == 1 else ""
+
+
+def _as_written(bound: float, test: Test) -> str:
+    """Return a bound without the trailing zeros of a measured value: `1x` for `at least 1x`, `80 %`."""
+    about = find_metric(test.metric)
+    if test.shape not in ("level", "difference") or about.unit == "x":
+        return f"{bound:g}x"
+    unit = "points" if test.shape == "difference" and about.unit == "%" else about.unit
+    text = f"{bound * about.scale:.6g} {unit}".strip()
+    return "1 day" if text == "1 days" else text
+
+
+_TREND_WORDS = {
+    "rises": "rises with {}",
+    "falls": "falls with {}",
+    "constant": "the same within ±10 %, whatever {} is",
+    "diminishing": "each step of {} adds less",
+    "peaks": "rises with {}, then falls",
+}
+
+
+def metric_label(test: Test) -> str:
+    """Return the label of a test's metric, as pages show it; of two compared metrics, `A minus b` or `A over b`."""
+    if test.shape == "differs":
+        return LABELS[test.metric]
+    of_metric = find_metric(test.metric).label
+    if test.metric_under is None:
+        return of_metric
+    return f"{of_metric} {COMPARED[test.shape]} {within_sentence(find_metric(test.metric_under).label)}"
+
+
+def within_sentence(name: str) -> str:
+    """Return a label in its form within a sentence: `Board power` becomes `board power`, `API time` stays.
+
+    >>> within_sentence("Board power (all GPUs)"), within_sentence("API time"), within_sentence("Top-1 accuracy")
+    ('board power (all GPUs)', 'API time', 'top-1 accuracy')
+    """
+    return name if name[1:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+
+
+def sentence(text: str) -> str:
+    """Return a text as a sentence; a name such as cuDNN keeps its small letter."""
+    first, *rest = text.split(" ", 1)
+    text = " ".join([first[:1].upper() + first[1:] if first.islower() else first, *rest])
+    return f"{text}." if text and not text.endswith(".") else text
+
+
+def field_name(name: str) -> str:
+    """Return the name of a trial's field for a sentence."""
+    words = {"model": "network", "profile": "device", "devices": "number of devices", "nodes": "number of nodes"}
+    return f"the {words.get(name, name.replace('_', ' '))}" if name else ""
+
+
+def choice_words(choice: Mapping[str, object]) -> str:
+    """Return selected values in words: `batch 256, ResNet-50`, `4 or 8 GPUs`."""
+    texts = []
+    for name, value in choice.items():
+        *others, last = value if isinstance(value, list) else [value]
+        text, said = label(name, last), phrase(name, last)
+        if last == OTHERS:
+            said = f"another {field_name(name).removeprefix('the ')}"
+        elif said == text and name not in ("model", "precision", "image_px", "data", "framework", "mode"):
+            said = f"{name.replace('_', ' ')} {text}"
+        many = " or ".join([*(label(name, item) for item in others), text])
+        texts.append(said.replace(text, many))
+    return ", ".join(texts)
+
+
+_NAMED = (
+    *("batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
+    *("scaling", "arrangement", "updates", "interconnect", "gradient_precision", "schedule", "learning_rate"),
+    *("framework", "workload", "data"),
+)
+
+
+_INTERCONNECTS = {"direct": "directly", "host": "through the host", "sockets": "by sockets"}
+
+
+def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> str:
+    """Return the name of a trial: its model, and the fields that differ within `among` and are not in `without`."""
+    has_network = side.trial.workload in OF_NETWORKS
+    texts = [label("model", side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
+    for name in _NAMED:
+        values = {compared.field(name) for compared in among}
+        if name not in without and (len(values) > 1 or (name == "batch" and has_network)):
+            texts.append(value_words(side, name))
+    if len({compared.results.study.id for compared in among}) > 1:
+        texts.append(f"study {side.results.study.name}")
+    profiles = {compared.results.profile.name for compared in among}
+    if len(profiles) > 1 and not {"profile", "generation"} & set(without):
+        texts.append(side.results.profile.title)
+    return ", ".join(texts)
+
+
+def value_words(side: Side, name: str, *, bare: bool = False) -> str:
+    """Return the value of a field: `batch 256`, `4 GPUs`, `VGG-16`; with `bare`, numbers lack the field's name."""
+    value = side.field(name)
+    if name == "profile":
+        return side.results.profile.title
+    if name == "devices" and not bare:
+        return _devices(side)
+    if name == "threads" and not value:
+        return "default threads"
+    if name == "interconnect":
+        return _INTERCONNECTS[value]
+    if name == "scaling":
+        return f"{value} scaling"
+    if name == "gradient_precision":
+        return f"{label(name, value)} gradients"
+    if name == "learning_rate":
+        return f"{value:g}" if bare else f"learning rate {value:g}"
+    if name == "schedule":
+        return str(value).replace("_", "-")
+    text = label(name, value)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and name != "image_px"
+    if not is_count or (bare and name != "threads"):
+        return text
+    named = phrase(name, value)
+    return named if named != text else f"{name.replace('_', ' ')} {text}"
+
+
+def _devices(side: Side) -> str:
+    """Return the number of devices in words: `1 GPU`, `2 processes`, `4 workers on one device`."""
+    count = side.trial.devices
+    if side.trial.placement == "together":
+        return f"{count} workers on one device"
+    singular, plural = ("GPU", "GPUs") if side.trial.device == "cuda" else ("process", "processes")
+    return f"{count} {singular if count == 1 else plural}"
+
+
+def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:
+    """Return the name of a pair, its shared part first: `ResNet-50: batch 256 over batch 64`."""
+    common = shared_name(over, among, names)
+    a, b = (", ".join(value_words(side, name) for name in names) for side in (over, under))
+    return f"{common}: {a} {COMPARED[kind]} {b}" if common else f"{a} {COMPARED[kind]} {b}"
+
+
+def shared_name(side: Side, among: list[Side], names: list[str]) -> str:
+    """Return a trial's name without the fields `names`; empty if nothing is left."""
+    full_name = trial_name(side, among, without=names)
+    return ", ".join(full_name.split(", ")[1:]) if "model" in names else full_name
+
+
+def span(family: list[Side], along: str) -> str:
+    """Return the range of a family along a field: `batch 4 to 64`."""
+    first, last = (value_words(side, along, bare=True) for side in (family[0], family[-1]))
+    return f"{along.replace('_', ' ')} {first} to {last}"
+
+
+def device_titles(profiles: Iterable[object]) -> str:
+    """Return the titles of devices as a list: `H100 SXM and H200 SXM`."""
+    words, named = {FASTEST: "the fastest device", OTHERS: "the others"}, set(profile_names())
+    titles = [load_profile(str(name)).title if name in named else words.get(str(name), str(name)) for name in profiles]
+    return listing([re.sub("^The ", "the ", title) for title in titles])

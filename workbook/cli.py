@@ -1,0 +1,322 @@
+"""The command line: `labkit report|render|compare|plan|pack|lab|doctor|profile|trace|data`. The Makefile calls this.
+
+Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and no traceback.
+"""
+
+from __future__ import annotations
+
+import signal
+
+# Ctrl-C within an import would print a traceback, or be lost. It waits until all of this module is there.
+_BEFORE = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+import errno
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from labkit.errors import LabkitError, UserError, unknown
+from workbook.home import replace_unwritable_folders
+from workbook.registry import check_scale
+from workbook.trials.label import trial_label
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+data_app = typer.Typer(no_args_is_help=True, help="Folders of images.")
+app.add_typer(data_app, name="data")
+
+Hw = Annotated[str, typer.Option("--hw", envvar="HW", help="Profile: a file of params/ without its ending.")]
+StudyName = Annotated[str, typer.Option("--study", envvar="STUDY", help="Studies, comma-separated; empty = all.")]
+Scale = Annotated[str, typer.Option("--scale", envvar="SCALE", help="smoke, quick or full.")]
+Data = Annotated[
+    str,
+    typer.Option("--data", envvar="DATA", help="A folder with ImageNet32 or ImageNet's val, or synthetic32 or digits."),
+]
+Weights = Annotated[
+    str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with a GPU's trained weights, or torchvision's.")
+]
+Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
+Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
+KeepTraces = Annotated[
+    str, typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each traced trial, for Perfetto.")
+]
+Time = Annotated[str, typer.Option("--time", envvar="TIME", help="No further round after it: 45m, 1h30m.")]
+On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
+Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
+Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
+
+INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def _request(
+    hw: str,
+    study: str,
+    scale: str,
+    data: str,
+    force: str = "",
+    weights: str = "",
+    reuters: str = "",
+    keep_traces: str = "",
+    time: str = "",
+) -> Any:
+    from workbook.report.make import Request
+
+    checked_scale = check_scale(scale or "quick")
+    return Request(
+        hw=hw,
+        study=study,
+        scale=checked_scale,
+        data=data,
+        force=_is_on("FORCE", force),
+        weights=weights,
+        reuters=reuters,
+        keep_traces=_is_on("KEEP_TRACES", keep_traces),
+        time_s=_seconds(time) if time else None,
+    )
+
+
+def _is_on(name: str, value: str) -> bool:
+    if value not in ("", "0", "1"):
+        raise unknown(name, value, ["0", "1"])
+    return value == "1"
+
+
+def _seconds(time: str) -> float:
+    parts = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", time, flags=re.ASCII)
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True)) if parts else 0
+    )
+    if not seconds:
+        raise UserError(f"TIME={time} is no time; valid: hours, minutes and seconds, such as 45m, 1h30m or 90s.")
+    return float(seconds)
+
+
+def _nodes(on: str, nodes: str) -> int:
+    if on not in ("", "slurm"):
+        raise unknown("ON", on, ["slurm"])
+    if nodes and not on:
+        raise UserError("NODES= needs ON=slurm: without ON=slurm, labkit measures this machine alone.")
+    if nodes and not re.fullmatch(r"0*[1-9][0-9]{0,5}", nodes):
+        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate.")
+    return int(nodes or 1)
+
+
+@app.command()
+def report(
+    hw: Hw = "",
+    study: StudyName = "",
+    scale: Scale = "quick",
+    data: Data = "",
+    force: Force = "",
+    weights: Weights = "",
+    reuters: Reuters = "",
+    keep_traces: KeepTraces = "",
+    time: Time = "",
+    on: On = "",
+    nodes: Nodes = "",
+) -> None:
+    """Measure on this machine what has no record yet, and render the site."""
+    from workbook.report.make import make_report
+
+    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
+    number = _nodes(on, nodes)
+    if on:
+        from workbook.cluster import report_on_slurm
+
+        raise typer.Exit(report_on_slurm(request, nodes=number))
+    raise typer.Exit(make_report(request))
+
+
+@app.command()
+def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
+    """Render the site of a profile from its records, without measuring. Without records, warn and exit with 0."""
+    from workbook.report.make import make_render
+
+    raise typer.Exit(make_render(_request(hw, study, scale, "")))
+
+
+@app.command()
+def compare(baseline: Baseline = "") -> None:
+    """Show all recorded profiles side by side (20_comparison)."""
+    from workbook.report.compare import make_compare
+
+    raise typer.Exit(make_compare(baseline))
+
+
+@app.command()
+def plan(
+    hw: Hw = "",
+    study: StudyName = "",
+    scale: Scale = "quick",
+    data: Data = "",
+    force: Force = "",
+    weights: Weights = "",
+    reuters: Reuters = "",
+    keep_traces: KeepTraces = "",
+    time: Time = "",
+    on: On = "",
+    nodes: Nodes = "",
+) -> None:
+    """List the trials that a report would run, and the time they should take. The hardware may be elsewhere."""
+    from workbook.report.make import make_plan
+    from workbook.report.plan import line_of_rounds
+
+    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
+    _nodes(on, nodes)
+    _, _, plans = make_plan(request, elsewhere=True)
+    for study_plan in plans:
+        print(study_plan.line())
+        for trial in study_plan.trials:
+            print(f"      {trial_label(trial, beside=study_plan.trials)}")
+    print(line_of_rounds(plans))
+
+
+@app.command()
+def pack(hw: Hw = "") -> None:
+    """Compress the records of a profile for a commit. The next measurement unpacks them again."""
+    from workbook.report.keep import pack_records
+
+    for sentence in pack_records(hw):
+        print(sentence)
+
+
+@app.command()
+def lab(
+    options: Annotated[str, typer.Option("--options", envvar="LAB", help='Options of JupyterLab: "--port 9000".')] = "",
+) -> None:
+    """Run JupyterLab on the project's folder."""
+    from workbook.lab import start_lab
+
+    start_lab(options)
+
+
+@app.command()
+def profile() -> None:
+    """Write a params/<name>.yaml for this machine's hardware."""
+    from workbook.hardware.host import this_host
+    from workbook.report.generate import write_profile
+
+    path = write_profile(this_host())
+    print(f"Wrote params/{path.name}. Add the nominal peaks from the data sheet, then: make report HW={path.stem}")
+
+
+@app.command()
+def doctor() -> None:
+    """Show this machine's hardware and packages, the profiles that match, and how to install what is missing."""
+    from workbook.doctor import examine
+
+    marks = {True: "ok  ", False: "FIX ", None: "note"}
+    broken = 0
+    for fine, sentence in examine():
+        broken += fine is False
+        print(f"{marks[fine]} {sentence}")
+    raise typer.Exit(1 if broken else 0)
+
+
+@app.command()
+def trace(
+    files: Annotated[
+        list[str], typer.Argument(help="Traces of PyTorch's profiler, .json or .json.gz.", show_default=False)
+    ],
+) -> None:
+    """Summarise traces of PyTorch's profiler: kernels by class, gaps, copies, calls, sections."""
+    from workbook.results.trace_tables import sentence, tables
+    from workbook.trace import analyse
+
+    for number, file in enumerate(files):
+        traced = analyse(file)
+        print(f"{chr(10) if number else ''}{file}: {sentence(traced)}")
+        for title, table in tables(traced).items():
+            print(f"\n{title}\n{table.to_string(index=False, float_format='{:.4g}'.format)}")
+        if traced.notes:
+            print("\nNotes")
+        for note in traced.notes:
+            print(f"- {note[0].upper()}{note[1:]}.")
+
+
+@data_app.command("check")
+def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The folder to look at.")] = "") -> None:
+    """Describe the images in a folder, or say why labkit cannot use it."""
+    from labkit.data import inspect_folder
+
+    if not path:
+        raise UserError("say which folder to check: `labkit data check /folder`, or `make data-check DATA=/folder`.")
+    for sentence in inspect_folder(path):
+        print(sentence)
+
+
+def main() -> None:
+    """Run the command line and turn errors into exit codes."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if moved := replace_unwritable_folders():
+            print(f"labkit: {moved}", file=sys.stderr)
+        code = app(standalone_mode=False)
+    except LabkitError as error:
+        print(f"labkit: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except OSError as error:
+        if not (why := _why_not_written(error)):
+            raise
+        print(f"labkit: {why}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        # Python 3.11 raises another error from an interruption within the definition of a class.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            code = INTERRUPTED
+        # Usage errors of Typer and Click have no common base class across versions, but all have this method.
+        elif hasattr(error, "format_message"):
+            message = str(error.format_message())
+            hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
+            print(f"labkit: {message}{hint}", file=sys.stderr)
+            sys.exit(2)
+        else:
+            raise
+    if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
+        _exit_interrupted()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_interrupted() -> NoReturn:
+    print(
+        "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",
+        file=sys.stderr,
+    )
+    sys.exit(INTERRUPTED)
+
+
+def _why_not_written(error: OSError) -> str | None:
+    """Return why reports cannot be written: a full disk, or a folder without permission. None for other errors."""
+    from workbook.results import reports_folder
+
+    folder = reports_folder()
+    if error.errno in FULL:
+        return (
+            f"the disk is full ({error.filename or folder}). Finished measurements are kept. Free space, and run the "
+            f"same command again (without FORCE=1), which continues."
+        )
+    if error.errno in NOT_WRITABLE and Path(str(error.filename)).is_relative_to(folder):
+        return (
+            f"{error.filename} can't be written ({error.strerror}). Make it writable, or set LABKIT_REPORTS to a "
+            f"folder that is, and run the same command again."
+        )
+    return None
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+try:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE)
+except KeyboardInterrupt:
+    _exit_interrupted()
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Capture a whole training step as one CUDA graph: one launch a step instead of hundreds.
+
+The step's batch, gradients, weights and losses keep their addresses. Everything that the step uses must live as long as
+the graph: the caller keeps the loader and the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from labkit.data.device_loader import StaticBatch
+from labkit.data.loader import Batch
+from workbook.engines.training import Training
+
+WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels
+Act = Callable[[], None]
+
+
+def record(
+    feed: Act, body: Act, *, before: Act, generators: Iterable[torch.Generator] = ()
+) -> tuple[torch.cuda.CUDAGraph, int]:
+    """Return a CUDA graph of `body`, and the allocator's peak in bytes while recording; a replay allocates nothing.
+
+    `feed` runs before each run of `body`, and `before` runs before the recording. `generators` draw within the graph.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
+    for generator in generators:
+        graph.register_generator_state(generator)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            feed()
+            body()
+        feed()
+    torch.cuda.synchronize()
+    before()
+    torch.cuda.reset_peak_memory_stats()
+    # Other threads (a streaming loader's) may use the device during the capture.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        body()
+    memory_bytes = torch.cuda.max_memory_allocated()
+    torch.cuda.synchronize()
+    return graph, memory_bytes
+
+
+class CapturedStep:
+    """A step that loads a batch, trains on it and adds up its loss, in one launch after `capture()`."""
+
+    def __init__(self, training: Training, batch: StaticBatch) -> None:
+        self._training, self.batch, self.kind = training, batch, batch.kind
+        self.memory_bytes = 0
+        self._loss_sum = torch.zeros((), device=batch.images.device)
+        self._steps = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def images(self) -> torch.Tensor:
+        """Images of the last step; the next step overwrites them."""
+        return self.batch.images
+
+    @property
+    def labels(self) -> torch.Tensor:
+        """Labels of the last step; the next step overwrites them."""
+        return self.batch.labels
+
+    def peek(self) -> Batch:
+        """Return the next batch without training on it; the batch after it overwrites it."""
+        return self.batch.next_batch()
+
+    def rewind(self) -> None:
+        """Go back to the first batch, and forget the losses."""
+        self.batch.rewind()
+        self.take_losses()
+
+    def take_losses(self) -> torch.Tensor:
+        """Return the mean loss, on the device, of the steps since the last call; NaN if there were none."""
+        mean = self._loss_sum / (self._steps or torch.nan)
+        self._loss_sum.zero_()
+        self._steps = 0
+        return mean
+
+    def _body(self) -> None:
+        """Queue everything that a step does on the device."""
+        self.batch.load()
+        self._loss_sum += self._training.update(self.batch.images, self.batch.labels)
+
+    def warm_up(self) -> None:
+        """Run one step outside a graph: an engine that compiles does so now."""
+        self.batch.feed()
+        self._body()
+        torch.cuda.synchronize()
+
+    def capture(self) -> None:
+        """Record the step. Its warm-up steps change weights: restart the training and rewind the batch afterwards."""
+        forget, generators = self._training.optimizer.zero_grad, self.batch.generators()  # the graph makes new ones
+        self._graph, self.memory_bytes = record(self.batch.feed, self._body, before=forget, generators=generators)
+        self._training.bind()
+
+    def __call__(self) -> None:
+        """Launch one step."""
+        assert self._graph is not None, "call capture() first"
+        self.batch.feed()
+        self._graph.replay()
+        self._steps += 1

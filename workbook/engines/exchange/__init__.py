@@ -1,0 +1,1 @@
+"""Exchange of gradients between the devices of a trial."""

@@ -1,0 +1,84 @@
+"""Memory and compiler state before a trial of a Keras back end, and the trial's peak memory, for each back end.
+
+`framework` is the name that trials use. Only the trial's own framework is imported.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+from labkit.timing.state import begin_anew, peak_memory, reset_compiler, reset_peak_memory
+
+_jax_peak_before = 0  # JAX's peak counter when the trial began; JAX cannot reset it
+
+
+def free_keras(framework: str) -> None:
+    """Release what the previous trial left: Keras's global state, compiled programs, memory."""
+    global _jax_peak_before
+    if keras := sys.modules.get("keras"):
+        keras.utils.clear_session(free_memory=False)
+    gc.collect()
+    if framework == "keras-jax" and (jax := sys.modules.get("jax")):
+        jax.clear_caches()
+        _jax_peak_before = _jax_counters().get("peak_bytes_in_use", 0)
+    if framework == "keras-torch":
+        import torch
+
+        reset_compiler()
+        begin_anew("cuda" if torch.cuda.is_available() else "cpu")
+    gc.collect()
+    gc.freeze()
+
+
+def reset_peak_of_keras(framework: str, device: str) -> None:
+    """Reset the framework's counter of peak GPU memory. Do nothing for JAX, whose counter cannot be reset."""
+    if device != "cuda":
+        return
+    if framework == "keras-torch":
+        reset_peak_memory(device)
+    elif framework == "keras-tensorflow":
+        import tensorflow as tf
+
+        tf.config.experimental.reset_memory_stats("GPU:0")
+
+
+def peak_memory_of_keras(framework: str, device: str) -> dict[str, Any]:
+    """Return `memory_bytes` of a trial and how it was read: on a GPU, the peak by the framework's own counter.
+
+    JAX's counter never goes down: after an earlier trial with an equal or higher peak, `memory_bytes` is None, with a
+    `memory_reason`. No framework counts CPU memory: there, the process's resident set counts, framework included.
+    """
+    if device != "cuda":
+        return peak_memory(device)
+    if framework == "keras-torch":
+        return peak_memory(device)
+    if framework == "keras-tensorflow":
+        import tensorflow as tf
+
+        peak = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+        return {"memory_bytes": peak, "memory_method": "peak of TensorFlow's allocator after the first step"}
+    return _peak_of_jax()
+
+
+def _peak_of_jax() -> dict[str, Any]:
+    counters = _jax_counters()
+    peak = counters.get("peak_bytes_in_use")
+    method = {"memory_method": "peak of JAX's allocator in this trial, trials of algorithms while compiling included"}
+    if peak is None:
+        return {"memory_bytes": None, "memory_reason": "JAX's allocator keeps no counters here", **method}
+    if peak <= _jax_peak_before:
+        reason = "an earlier trial of the process took as much or more, and JAX's counter can't be set back"
+        return {"memory_bytes": None, "memory_reason": reason, **method}
+    return {"memory_bytes": peak, **method}
+
+
+def _jax_counters() -> dict[str, int]:
+    """Return the memory counters of the first GPU, or {} without a GPU or without counters."""
+    import jax
+
+    try:
+        return jax.devices("cuda")[0].memory_stats() or {}
+    except RuntimeError:
+        return {}

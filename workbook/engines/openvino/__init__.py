@@ -1,0 +1,1 @@
+"""Networks that OpenVINO runs on a CPU."""

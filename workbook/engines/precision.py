@@ -1,0 +1,66 @@
+"""A precision in training: modes that it sets, devices that have it, and its tolerances against the baseline step."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+
+from workbook.engines.any_framework import why_not_on_cpu, why_too_old
+from workbook.trials.trial import Trial
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Tolerance(NamedTuple):
+    """How far a tuned step's losses may be from the baseline's, and the changes of all weights and of each weight.
+
+    Changes are compared by the norm of their difference over that of the baseline's change. After three steps this is
+    0.56 for a forgotten momentum, 0.5 for half the learning rate, 1 for a missing gradient, 1.4 for an unrelated one.
+    """
+
+    loss: float
+    change: float
+    worst: float
+
+
+TOLERANCES = {
+    "fp32": Tolerance(1e-4, 0.05, 0.2),
+    "tf32": Tolerance(5e-4, 0.15, 0.4),
+    "fp16": Tolerance(1e-3, 0.2, 0.4),
+    "bf16": Tolerance(5e-3, 0.35, 0.6),
+}
+
+
+def why_unsupported(trial: Trial) -> str | None:
+    """Return why this device does not train in the trial's precision; None if it does."""
+    if trial.precision not in TOLERANCES:
+        return f"the training workload does not train in {trial.precision}"
+    return why_not_here(trial, trains=True)
+
+
+def why_not_here(trial: Trial, *, trains: bool = False) -> str | None:
+    """Return why this device cannot compute in the trial's precision; None if it can."""
+    if trial.device == "cpu":
+        return why_not_on_cpu(trial.precision, trains=trains)
+    if not torch.cuda.is_available():
+        return "there is no GPU here that this PyTorch can use"
+    return why_too_old(trial.precision, torch.cuda.get_device_capability())
+
+
+def set_modes(trial: Trial) -> None:
+    """Set PyTorch's modes: TF32 only if the precision says so. cuDNN tries out its algorithms, as shapes are fixed."""
+    tf32 = trial.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.deterministic = False
+
+
+def autocast(trial: Trial) -> AbstractContextManager[Any]:
+    """Return the context of the forward pass: autocast to half precision if the weights are kept in FP32."""
+    if trial.precision in AUTOCAST and trial.optimizer != "sgd_master":
+        context: AbstractContextManager[Any] = torch.autocast(trial.device, AUTOCAST[trial.precision])
+        return context
+    return nullcontext()

@@ -1,0 +1,252 @@
+"""Describes this machine.
+
+A host's id is a hash of its GPUs' UUIDs. A machine without GPUs gets a random number, which is made once and kept in
+the user's state folder. No host name, user name or raw UUID enters a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from labkit import __version__
+from labkit.devices import Gpu, nvidia, pci_device, uuid_hash
+from labkit.errors import LabkitError, UserError
+from labkit.places import replacing, users_path
+from workbook.hardware.cpu_limits import usable_cores
+from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
+from workbook.paths import ROOT
+
+SOURCE = ("labkit", "workbook", "notebooks")  # folders of the code that measures
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
+PACKAGES = (
+    *(*FRAMEWORKS, "jaxlib"),
+    *("torchvision", "numpy", "pandas", "papermill", "nbconvert", "scrapbook", "nvidia-ml-py", "jupyterlab", "seaborn"),
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine: its hardware, software and state of the code. Memory in bytes."""
+
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # of a file that may come from somebody else
+
+    id: str
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    cpu: str
+    cpu_cores: int
+    cpu_threads: int
+    cpu_features: tuple[str, ...]
+    memory_bytes: Annotated[int, Field(ge=0, lt=2**63)]
+    os: str
+    python: str
+    packages: dict[str, str]
+    commit: str | None = None
+    source: str = ""
+    foreign_gpus: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    # Packages and `python` by framework, for frameworks with an interpreter of their own.
+    elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def versions(self, framework: str = "torch") -> dict[str, str]:
+        """Return a record's versions: frameworks, Python, driver, commit and the hash of the code.
+
+        For a framework of Keras, list only the packages that it needs, from its own interpreter.
+        """
+        packages = {"python": self.python, **self.elsewhere.get(framework, self.packages)}
+        own = KNOWN[framework].packages if is_keras(framework) else (*FRAMEWORKS, "torchvision")
+        values = {"labkit": self.packages.get("labkit"), **{name: packages.get(name) for name in own}}
+        values |= {"python": packages["python"], "driver": self.driver, "commit": self.commit, "source": self.source}
+        return {name: value for name, value in values.items() if value}
+
+    def framework_versions(self) -> dict[str, str]:
+        """Return, by installed framework, the version that decides which records are pooled.
+
+        A framework that only a user's own workload uses has the name of its package.
+        """
+        versions = {name: version_of(name, self.versions(name)) for name in KNOWN}
+        return self.versions() | {name: version for name, version in versions.items() if version}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields, for `hosts/<id>.json`."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """Return one line for readers: devices, cores, memory and driver."""
+        device = f"{len(self.gpus)} x {self.gpus[0].name}" if self.gpus else self.cpu
+        cores = f"{self.cpu_cores} cores, {self.memory_bytes / 2**30:.0f} GiB memory"
+        return f"{device} ({cores}{f', driver {self.driver}' if self.driver else ''})"
+
+
+def this_host() -> Host:
+    """Return the description of this machine. Raise UserError if its number cannot be kept or read."""
+    gpus, driver, notes = nvidia()
+    return Host(
+        id=_host_id(gpus),
+        gpus=gpus,
+        driver=driver,
+        cpu=cpu_model(),
+        cpu_cores=usable_cores(),
+        cpu_threads=psutil.cpu_count(logical=True) or 1,
+        cpu_features=_cpu_features(),
+        memory_bytes=psutil.virtual_memory().total,
+        os=f"{platform.system()} {platform.release().split('-')[0]}",
+        python=platform.python_version(),
+        packages=_packages(),
+        commit=_commit(),
+        source=source_hash(),
+        foreign_gpus=foreign_gpus(),
+        notes=notes,
+        elsewhere={name: dict(packages_of(name)) for name in KNOWN if interpreter_of(name) != sys.executable},
+    )
+
+
+def lost_gpus(host: Host) -> list[str]:
+    """Return the names of the host's GPUs that its driver no longer lists."""
+    here = {gpu.uuid_hash for gpu in nvidia()[0]}
+    return [gpu.name for gpu in host.gpus if gpu.uuid_hash not in here]
+
+
+def _host_id(gpus: tuple[Gpu, ...]) -> str:
+    if gpus:
+        return uuid_hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
+    state = Path(os.environ.get("XDG_STATE_HOME") or users_path("~/.local/state")) / "labkit"
+    path = state / "host-id"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            temporary = state / f".host-id.{os.urandom(4).hex()}"
+            temporary.write_text(secrets.token_hex(6), encoding="ascii")
+            try:
+                path.hardlink_to(temporary)  # whole and exclusive: two first runs at once agree on one number
+            except FileExistsError:
+                pass
+            finally:
+                temporary.unlink()
+        number = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise UserError(
+            f"this machine's number can't be kept in {state}: {error.strerror}. Set XDG_STATE_HOME to a writable "
+            f"folder."
+        ) from error
+    if not re.fullmatch(r"[0-9a-f]{12}", number):
+        raise UserError(f"{path} does not hold a host number (12 hexadecimal digits); delete it and run again.")
+    return number
+
+
+def cpu_model() -> str:
+    """Return the processor's name from /proc/cpuinfo, else from the platform."""
+    match = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+    return match.group(1).strip() if match else platform.processor() or platform.machine()
+
+
+def _cpu_features() -> tuple[str, ...]:
+    """Return the CPU's instruction sets that decide how fast it trains."""
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
+    flags = _cpuinfo().split()
+    return tuple(name for name in wanted if name in flags)
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _packages() -> dict[str, str]:
+    versions = installed(PACKAGES)
+    versions.pop("python")  # a field of its own
+    return {"labkit": __version__, **versions}
+
+
+def _commit() -> str | None:
+    """Return a checked LABKIT_COMMIT if it is given, else the commit from git; `+` marks uncommitted changes."""
+    if given := _given_commit(os.environ.get("LABKIT_COMMIT", "")):
+        return given
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", *SOURCE, "params")
+        return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _given_commit(given: str) -> str | None:
+    """Return the commit of `COMMIT@SOURCE`; None if nothing is given. Raise UserError if this code has another hash."""
+    commit, _, source = given.partition("@")
+    if given and source != source_hash():
+        raise UserError(
+            f"LABKIT_COMMIT={given} is not this code, whose hash is {source_hash()}. Give COMMIT@SOURCE as "
+            "`python -m workbook.hardware.host` prints it in a checkout of the same code, or leave it out."
+        )
+    return commit or None
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of labkit/, workbook/ and notebooks/, which identifies the code that measured even without git."""
+    digest = hashlib.sha256()
+    files = sorted(path for folder in SOURCE for kind in ("*.py", "*.ipynb") for path in (ROOT / folder).rglob(kind))
+    for path in files:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
+INTEGRATED = "0000:00:02.0"  # PCI address of the graphics in Intel's processors
+
+
+def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
+    """Return the GPUs of vendors that labkit cannot measure, without integrated Intel graphics and server VGA chips."""
+    names = []
+    for device in sorted(pci.glob("*")) if pci.is_dir() else []:
+        vendor, kind = pci_device(device)
+        # 0x03 = display controller, 0x12 = processing accelerator
+        if kind in ("0x03", "0x12") and vendor in VENDORS and device.name != INTEGRATED:
+            names.append(f"{VENDORS[vendor]} GPU at PCI {device.name}")
+    return tuple(names)
+
+
+def write_host(host: Host, report: Path) -> None:
+    """Write `hosts/<id>.json`."""
+    with replacing(report / "hosts" / f"{host.id}.json") as new:
+        new.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_host(report: Path, host_id: str) -> dict[str, Any]:
+    """Return the description of a recorded host. Raise LabkitError if it is missing or broken."""
+    path = report / "hosts" / f"{host_id}.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+        TypeAdapter(Host).validate_json(text)
+        return dict(json.loads(text))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise LabkitError(
+            f"{path} does not describe a host ({place or 'all'}: {problem['msg']}): restore it from version control."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
+
+
+if __name__ == "__main__":
+    print(f"{_commit() or 'unknown'}@{source_hash()}")  # noqa: T201 - a command's output

@@ -1,0 +1,88 @@
+"""Matches hosts with profiles, so that no number is labelled with hardware that did not produce it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from labkit.devices import SILENT, visible
+from labkit.errors import UserError
+from workbook.hardware.host import Host
+from workbook.hardware.profile import PARAMS, Profile, load_profile, profile_names
+
+
+def mismatch(profile: Profile, host: Host) -> str | None:
+    """Return why this host does not match the profile; None if it matches."""
+    device = profile.device
+    if not profile.runnable:
+        reason = profile.reason.rstrip(".")
+        return f"profile {profile.name!r} ({profile.title}) can't be measured by current frameworks: {reason}"
+    if device.kind == "cpu":
+        return None
+    matching = _matching(profile, host)
+    here = host.summary()
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        here += f", of which CUDA_VISIBLE_DEVICES leaves {len(visible(host.gpus))}"
+    if len(matching) < device.count:
+        return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
+    capability = host.gpus[matching[0]].compute_capability
+    if device.compute_capability and capability != device.compute_capability:
+        return (
+            f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
+            f"{capability}"
+        )
+    return None
+
+
+def _matching(profile: Profile, host: Host) -> list[int]:
+    if not profile.device.pattern:
+        return []
+    return [index for index in visible(host.gpus) if profile.device.fits(host.gpus[index].name)]
+
+
+def detect(host: Host, params: Path = PARAMS) -> Profile | None:
+    """Return the matching profile with the most devices, `cpu` without GPUs; None for NVIDIA GPUs without a profile.
+
+    Raise UserError if the only GPU is of another vendor, does not answer, is hidden by CUDA_VISIBLE_DEVICES, or has a
+    profile that cannot run.
+    """
+    if not host.gpus:
+        if host.foreign_gpus:
+            raise UserError(
+                f"found {', '.join(host.foreign_gpus)}; labkit measures NVIDIA GPUs and CPUs only. To measure this "
+                f"machine's CPU instead, run `make report HW=cpu`."
+            )
+        if any(SILENT in note for note in host.notes):
+            raise UserError(
+                f"{host.notes[0]} Repair the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
+                f"`make report HW=cpu`."
+            )
+        return load_profile("cpu", params)
+    if not visible(host.gpus):
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides every GPU of this machine "
+            f"({host.summary()}). Unset it, or measure the CPU instead: `make report HW=cpu`."
+        )
+    profiles = [load_profile(name, params) for name in profile_names(params)]
+    cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
+    fitting = [profile for profile in cuda if mismatch(profile, host) is None]
+    if not fitting:
+        for profile in cuda:
+            if not profile.runnable and len(_matching(profile, host)) >= profile.device.count:
+                require_match(profile, host)  # raises the profile's reason instead of reporting an unknown device
+    return max(fitting, key=lambda profile: profile.device.count, default=None)
+
+
+def require_match(profile: Profile, host: Host) -> None:
+    """Raise UserError, with the commands to use instead, if this host does not match the profile."""
+    problem = mismatch(profile, host)
+    if problem:
+        raise UserError(
+            f"{problem}. Nothing was measured. `make report` measures this machine under its own profile; "
+            f"`make render HW={profile.name}` shows the recorded and published results of {profile.title}."
+        )
+
+
+def device_indices(profile: Profile, host: Host) -> list[int]:
+    """Return the driver's numbers of the devices that a profile uses: the first `count` visible ones that match."""
+    return _matching(profile, host)[: profile.device.count]

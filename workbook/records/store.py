@@ -1,0 +1,172 @@
+"""The append-only store of records: one JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`.
+
+A record is appended with one write and flushed to the disk the moment its trial ends. A line that a power loss cut
+short is no record; it is dropped before the next write. Files to be committed are packed: `<study>.jsonl.gz` holds the
+same lines in a third of the space. If both files exist, packing was interrupted, and the plain file counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from labkit.errors import LabkitError
+from labkit.places import rewriting
+from workbook.records import Record, parse_line, utc_now
+
+PLAIN, PACKED = ".jsonl", ".jsonl.gz"
+LARGEST_BYTES = 2**27  # of an unpacked file; the largest so far has 2 MB
+# Path of a file -> its version and its records: a site reads each file about four times.
+_READ: dict[Path, tuple[tuple[object, ...], list[Record]]] = {}
+
+
+class Store:
+    """The records of one report folder (`reports/<hw>`)."""
+
+    def __init__(self, report: Path) -> None:
+        self.report = report
+
+    def path(self, host: str, study: str) -> Path:
+        """Return the path of a study's records on a host: the packed file if only that exists, else the plain one."""
+        plain = self._plain(host, study)
+        packed = plain.with_suffix(PACKED)
+        return packed if packed.is_file() and not plain.is_file() else plain
+
+    def _plain(self, host: str, study: str) -> Path:
+        return self.report / "records" / host / f"{study}{PLAIN}"
+
+    def hosts(self, study: str | None = None) -> list[str]:
+        """Return the hosts that have records (of `study`, if given), sorted."""
+        paths = (self.report / "records").glob(f"*/{study or '*'}{PLAIN}*")
+        return sorted({path.parent.name for path in paths if path.stat().st_size})  # empty: all records moved aside
+
+    def studies(self, host: str) -> list[str]:
+        """Return the studies that have records of a host, sorted."""
+        paths = (self.report / "records" / host).glob(f"*{PLAIN}*")
+        return sorted({path.name.partition(".")[0] for path in paths if path.stat().st_size})
+
+    def append(self, record: Record) -> None:
+        """Append one record and flush it to the disk. Drop the remains of a broken write first."""
+        path = self._unpack(record.host, record.study)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _drop_torn_tail(file)
+            data = (record.line() + "\n").encode()
+            while data:  # a full disk may take a part, and fail only at the next write
+                data = data[os.write(file.fileno(), data) :]
+            os.fsync(file.fileno())
+
+    def read(self, study: str, host: str) -> list[Record]:
+        """Return the records of a study on a host in the order of writing, [] without any.
+
+        Raise LabkitError if a whole line is no record of this study and host: the file was edited, and silently
+        skipping a line would bias the results. Raise LabkitError for a file above `LARGEST_BYTES` too.
+        """
+        path = self.path(host, study)
+        if not path.is_file():
+            return []
+        about = path.stat()  # before reading: lines that are appended meanwhile change it
+        version = (study, host, about.st_ino, about.st_size, about.st_mtime_ns)
+        if _READ.get(path, ((), []))[0] != version:
+            _READ[path] = (version, self._parsed(path, study, host))
+        return list(_READ[path][1])
+
+    def _parsed(self, path: Path, study: str, host: str) -> list[Record]:
+        records = []
+        lines = content_of(path).decode("utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is torn or empty
+            try:
+                record = parse_line(line)
+                if (record.study, record.host) != (study, host):
+                    raise ValueError(f"it is of study {record.study!r} on host {record.host!r}")
+                records.append(record)
+            except ValueError as error:
+                problem = _first(error) if isinstance(error, ValidationError) else str(error)
+                raise LabkitError(
+                    f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
+                    f"move it away and measure again."
+                ) from error
+        return records
+
+    def move_aside(self, study: str, host: str, scale: str) -> int:
+        """Move the records of a scale into `aside/`, without deleting any, and return their number."""
+        records = self.read(study, host)
+        taken = [record for record in records if record.scale == scale]
+        if not taken:
+            return 0
+        path = self._unpack(host, study)
+        stamp = utc_now().replace(":", "").replace("+0000", "Z")
+        aside = path.parent / "aside" / f"{study}-{scale}-{stamp}-{os.urandom(3).hex()}.jsonl"
+        aside.parent.mkdir(exist_ok=True)
+        _write_lines(aside, taken)
+        _write_lines(path, [record for record in records if record.scale != scale])
+        return len(taken)
+
+    def pack(self, host: str, study: str) -> Path:
+        """Compress a study's records for good keeping and return the packed file. The next append unpacks them."""
+        plain = self._plain(host, study)
+        packed = plain.with_suffix(PACKED)
+        if plain.is_file():
+            # Without the time of packing: the same lines give the same file.
+            with rewriting(packed) as file:
+                file.write(gzip.compress(plain.read_bytes(), compresslevel=9, mtime=0))
+            plain.unlink()
+        return packed
+
+    def _unpack(self, host: str, study: str) -> Path:
+        """Return the plain file for adding lines, unpacked if only the packed file exists. Delete the packed file."""
+        plain, path = self._plain(host, study), self.path(host, study)
+        if path != plain:
+            with rewriting(plain) as file:
+                file.write(content_of(path))
+        plain.with_suffix(PACKED).unlink(missing_ok=True)
+        return plain
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first problem of a record, with its place."""
+    problem = error.errors()[0]
+    message = problem["msg"].removeprefix("Value error, ")
+    return ": ".join(filter(None, [".".join(map(str, problem["loc"])), message]))
+
+
+def _drop_torn_tail(file: Any) -> None:
+    """Cut the text after the last newline of a file opened for appending."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return
+    file.seek(end - 1)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    keep = file.read().rfind(b"\n") + 1
+    file.truncate(keep)
+
+
+def content_of(path: Path) -> bytes:
+    """Return the unpacked content of a file of records. Raise LabkitError if it is damaged or too large."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise LabkitError(f"{path} cannot be unpacked ({error}). Restore the file from version control.") from error
+    if len(content) > LARGEST_BYTES:
+        raise LabkitError(
+            f"{path} has more than {LARGEST_BYTES:,} bytes of records, and no study has as many. Restore the file from "
+            "version control, or move it away."
+        )
+    return content
+
+
+def _write_lines(path: Path, records: Iterable[Record]) -> None:
+    """Write records to a file that appears whole or not at all."""
+    with rewriting(path) as file:
+        file.writelines((record.line() + "\n").encode() for record in records)

@@ -1,0 +1,89 @@
+"""Write `reports/comparison/`, the page of all recorded profiles: for `make compare` and each report of all studies."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from labkit.errors import UserError, unknown
+from labkit.places import temporary_folder
+from workbook.claims.dates import committed
+from workbook.claims.shown import evidence, recorded, verdicts
+from workbook.hardware.host import this_host
+from workbook.paths import as_typed, notebook_of
+from workbook.records import utc_now
+from workbook.registry import COMPARISON
+from workbook.report.claims_page import write_claims
+from workbook.report.exchange import write_exchange
+from workbook.report.execute import execute
+from workbook.report.html import render_notebook
+from workbook.report.paper_pages import write_papers
+from workbook.results import reports_folder
+from workbook.studies.comparison import in_generations
+
+TIMEOUT_S = 600.0
+
+
+def make_compare(baseline: str = "") -> int:
+    """Write `reports/comparison/`; return 0, or 1 if the notebook failed.
+
+    Raise UserError if no profile has records, or if `baseline` is not a profile with records.
+    """
+    began = time.monotonic()
+    reason = write_comparison(baseline)
+    if reason:
+        print(f"labkit: the comparison failed: {reason.splitlines()[0]}", flush=True)
+        return 1
+    print(f"done in {time.monotonic() - began:.0f} s: {as_typed(reports_folder() / 'comparison' / 'index.html')}")
+    return 0
+
+
+def is_comparable() -> bool:
+    """Return whether at least two profiles have records."""
+    return len({path.parents[2] for path in reports_folder().glob("*/records/*/*.jsonl*")}) > 1
+
+
+def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
+    """Write the page of all recorded profiles; return why its notebook failed, or None.
+
+    The page links to the existing sites of profiles, and to the site of profile `rendering`, which is being written.
+    Raise UserError if no profile has records, or if `baseline` is not a profile with records.
+    """
+    host = this_host()
+    seen = evidence(None)  # as in the notebook: its figures and these numbers are of the same hosts
+    shown = recorded(seen)
+    profiles = in_generations({records.profile.name: records.profile for records in shown.selected}.values())
+    names = [profile.name for profile in profiles]
+    if not names:
+        raise UserError("there are no records to compare: `make report` makes some.")
+    if baseline and baseline not in names:
+        raise unknown("BASELINE", baseline, names)
+    folder = reports_folder() / "comparison"
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"Comparing {', '.join(names)}.", flush=True)
+    with temporary_folder() as temporary:
+        output = temporary / "index.ipynb"
+        outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
+        page, notebook = folder / "index.html", folder / f"{COMPARISON}.ipynb"
+        for old in (page, notebook):  # a failure must not leave an old page behind
+            old.unlink(missing_ok=True)
+        if output.is_file():
+            shutil.copyfile(output, notebook)
+    findings = verdicts(seen)
+    write_exchange(folder, shown, findings)
+    sites = [
+        (f"../{profile.name}/index.html", profile.title)
+        for profile in profiles
+        if profile.name == rendering or (folder.parent / profile.name / "index.html").is_file()
+    ]
+    write_claims(folder / "claims.html", findings, title="all devices", links=sites, days=committed())
+    write_papers(folder, findings, title="all devices", links=[("claims.html", "Claims")])
+    links = [*sites, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
+    strip = {
+        "Profiles": ", ".join(profile.title for profile in profiles),
+        "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
+        "Reproduce": f"make compare{f' BASELINE={baseline}' if baseline else ''}",
+    }
+    if notebook.is_file():
+        render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=links)
+    return outcome.reason

@@ -1,0 +1,228 @@
+"""Write the study pages and the index of a report from its profile, hosts, records, runs and scraps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from markupsafe import Markup
+
+from labkit import __version__
+from workbook.claims import GROUPS, Evidence, newer_tests
+from workbook.claims.dates import committed
+from workbook.claims.shown import evidence, verdicts
+from workbook.hardware.host import Host
+from workbook.hardware.profile import Profile, load_profile, profile_names
+from workbook.records import PROTOCOL, utc_now
+from workbook.records.store import Store
+from workbook.registry import COMPARISON, STUDIES
+from workbook.report import scraps
+from workbook.report.claims_page import write_claims
+from workbook.report.compare import is_comparable
+from workbook.report.exchange import FILES, write_exchange
+from workbook.report.fingerprint import write_fingerprint
+from workbook.report.headlines import figures
+from workbook.report.html import render_notebook, write_template
+from workbook.report.paper_pages import write_papers
+from workbook.report.status import StudyRun, read_runs
+from workbook.results import Results, study_records
+from workbook.results.study_records import StudyRecords
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A study on the index. `reason` says why it is not ok, and `command` mends that; `page` is a relative link."""
+
+    question: str
+    status: Literal["ok", "waiting", "failed", "not rendered", "not measured"]
+    reason: str = ""
+    command: str = ""
+    page: str = ""
+    answer: str = ""
+    number: str = ""
+
+
+def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
+    """Render a study's executed notebook, if it exists, with a strip of the provenance of its numbers."""
+    notebook = report / f"{study}.ipynb"
+    if not notebook.is_file():
+        return
+    shown = study_records(profile, STUDIES[study], store=Store(report), here=run.host)
+    days = {record.started_at[:10] for record in shown.records}
+    commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
+    strip = {
+        "Profile": profile.title,
+        "Host": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
+        "Scale": shown.scale if shown else "no records",
+        "Measured": ", ".join(filter(None, [max(days, default="–"), shown.how_measured])),
+        "By commit": ", ".join(commits) or "–",
+        "Rendered": f"{run.finished_at[:10]}, commit {run.commit or 'unknown'}",
+        "Reproduce": run.command,
+    }
+    title = f"{STUDIES[study].title} — {profile.title}"
+    render_notebook(
+        notebook,
+        report / f"{study}.html",
+        title=title,
+        device=profile.title,
+        profile=profile.name,
+        strip=strip,
+        links=[("index.html", "Results"), *LINKS],
+        records=f"../{shown.file()}" if shown else "",
+        shown=f"the records of machine {shown.host_id}, {shown.file()}" if shown else "no records",
+    )
+
+
+LINKS = [("index.html#papers", "Papers"), ("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
+
+
+def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str, float] = MappingProxyType({})) -> None:
+    """Write the index, the claims, the fingerprint and the files for other programs from the current records.
+
+    `waiting` maps the studies that this report has yet to measure, in their order, to the expected seconds of each.
+    """
+    runs = read_runs(report)
+    seen = evidence(profile.name, host.id)
+    selected = [records for study in STUDIES if (records := seen.results(profile.name, study))]
+    results = Results(
+        selected,
+        lambda: [other for shown in selected for other in seen.others(profile.name, shown.study.id) if other],
+    )
+    findings = verdicts(seen)
+    newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
+    command = newest.command if newest else f"make render HW={profile.name}"
+    write_exchange(report, results, findings)
+    days = committed()
+    links = [LINKS[0], LINKS[2]]
+    write_claims(report / "claims.html", findings, title=_in_sentence(profile.title), links=links, days=days)
+    write_papers(report, findings, title=profile.title, links=LINKS)
+    rendered = {
+        "Written": utc_now(),
+        "By": f"labkit {__version__}, commit {host.commit or 'unknown'}, code {host.source}",
+        "On": host.summary(),
+        "Reproduce": command,
+    }
+    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:2])
+    rows = {
+        study: _waiting(study, waiting)
+        if study in waiting
+        else _study_row(study, report, seen, runs.get(study), runnable=profile.runnable)
+        for study in STUDIES
+    }
+    made = figures(results) if results.selected else []
+    write_template(
+        report / "index.html",
+        "site.html.j2",
+        title=f"Five GPU papers of 2016–2019, measured again on {_in_sentence(profile.title)}",
+        setup=_setup(results.selected),
+        device=profile.title,
+        devices=_devices(report),
+        figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
+        verdicts=findings.headline(),
+        newer=newer_tests(findings.findings, days),
+        groups=GROUPS,
+        papers=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
+        studies=list(rows.values()),
+        places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],
+        links=LINKS,
+        downloads=FILES,
+        reason="" if profile.runnable else profile.reason,
+        version=__version__,
+        commit=host.commit or "",
+        generated=utc_now(),
+        command=command,
+    )
+
+
+def _setup(shown: Sequence[StudyRecords]) -> str:
+    """Return the device, framework, days, runs and machines of the records in a sentence."""
+    if not shown:
+        return "No machine has records for this device yet."
+    records = [record for results in shown for record in results.records]
+    days = sorted({record.started_at[:10] for record in records})
+    torch = sorted({record.versions["torch"] for record in records if "torch" in record.versions})
+    machines = len({results.host_id for results in shown})
+    counts = [len(passes) for results in shown for passes in results.by_trial.values()]
+    most = max(counts)
+    passes = f"{min(counts)} to {most}" if min(counts) < most else str(most)
+    parts = [
+        shown[0].device_name,
+        f"PyTorch {' and '.join(torch)}" if torch else "",
+        " to ".join(dict.fromkeys([days[0], days[-1]])),
+        f"{passes} fresh process{'es' if most > 1 else ''} per number",
+        f"{machines} machine{'s' if machines > 1 else ''}",
+    ]
+    exceptions = "; ".join(_exceptions(shown))
+    return f"{', '.join(filter(None, parts))}." + f" Exceptions: {exceptions}." * bool(exceptions)
+
+
+def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:
+    """Return what records lack, with the number of studies that it concerns."""
+    older = Counter(results.protocol for results in shown if results.protocol < PROTOCOL)
+    counts = {f"by the older protocol {protocol}": count for protocol, count in sorted(older.items())}
+    counts["with fewer rounds than planned so far"] = sum(
+        complete < planned for complete, planned in (results.rounds for results in shown)
+    )
+    return [
+        f"{'all' if count == len(shown) > 1 else count} stud{'y' if count == 1 else 'ies'} {text}"
+        for text, count in counts.items()
+        if count
+    ]
+
+
+def _in_sentence(title: str) -> str:
+    """Return a profile's title with a small letter where it begins with an article."""
+    return f"the {title.removeprefix('The ')}" if title.startswith("The ") else title
+
+
+def _devices(report: Path) -> list[tuple[str, str]]:
+    """Return (address, title) of the indexes of other profiles and of the comparison."""
+    folders = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
+    titles = {name: load_profile(name).title for name in folders if name in profile_names()}
+    compared = [("../comparison/index.html", "compare")] if "comparison" in folders else []
+    return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
+
+
+def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:
+    """Return the row of a study that a running report has not measured yet, with the expected time of its result."""
+    place = list(waiting).index(study) + 1
+    ready = datetime.now(UTC) + timedelta(seconds=sum(list(waiting.values())[:place]))
+    return StudyRow(STUDIES[study].question, "waiting", f"This report measures it until about {ready:%H:%M} UTC.")
+
+
+def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *, runnable: bool = True) -> StudyRow:
+    question = STUDIES[study].question
+    if study == COMPARISON:
+        if (report.parent / "comparison" / "index.html").is_file():
+            notebook = report.parent / "comparison" / f"{COMPARISON}.ipynb"
+            return _answered(question, notebook, "../comparison/index.html")
+        if not is_comparable():
+            return StudyRow(question, "not measured", "Only one device file has records here.")
+        return StudyRow(question, "not rendered", "", "make compare")
+    page = f"{study}.html" if (report / f"{study}.html").is_file() else ""
+    again = f"HW={report.name} STUDY={STUDIES[study].name}"
+    measured = seen.results(report.name, study)
+    if unreadable := seen.unreadable.get((report.name, study)):
+        return StudyRow(question, "failed", unreadable, page=page)
+    if run and run.status == "failed":
+        return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page)
+    if not measured:
+        return StudyRow(question, "not measured", "", f"make report {again}" if runnable else "", page)
+    if not run or not page:
+        return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
+    return _answered(question, report / f"{study}.ipynb", page)
+
+
+def _answered(question: str, notebook: Path, page: str) -> StudyRow:
+    """Return the row of a study that has a page, with the answer that its notebook published."""
+    try:
+        published = scraps.read(notebook)
+    except Exception as error:  # noqa: BLE001 - any error of nbformat; the other answers stand
+        return StudyRow(question, "failed", f"Its notebook can't be read back: {error}", page=page)
+    answer = str(published.get("short") or str(published.get("headline") or "").split("\n\n")[0])
+    return StudyRow(question, "ok", page=page, answer=answer, number=str(published.get("number") or ""))

@@ -1,0 +1,60 @@
+"""The only adapter to scrapbook: glue headline numbers into a notebook, and read them back for the index.
+
+scrapbook 0.5 cannot glue None, and its data frames break with current pandas. So only named texts and numbers are
+glued. Records are the source of truth; scraps are the exchange format.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbook.results.columns import NOT_MEASURED
+from workbook.show.quantities import lacks_value
+
+PREFIX = "labkit."
+NO_VALUE = "**Not measured:** no record has the values of this answer."
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a study: at most three short sentences. Text between ** is bold."""
+
+    bullets: tuple[str, ...]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        items = "".join(f"<li>{_bold(bullet)}</li>" for bullet in self.bullets)
+        return {"text/plain": "\n".join(self.bullets), "text/html": f'<div class="lk-answer"><ul>{items}</ul></div>'}
+
+
+def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VALUE) -> Answer:
+    """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`.
+
+    A bullet without a measured value is left out. If no bullet has one, the `reason` why is the answer. A `short` or
+    `number` without a value gives way to the first bullet or "not measured".
+    """
+    import scrapbook
+
+    shown = tuple(bullet for bullet in bullets if not lacks_value(bullet)) or (reason,)
+    if lacks_value(short) or shown == (reason,):
+        short = shown[0].replace("**", "")
+    number = NOT_MEASURED if lacks_value(number) else number
+    for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
+        if value:
+            scrapbook.glue(PREFIX + name, value)
+    return Answer(shown)
+
+
+def _bold(text: str) -> str:
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+
+
+def read(notebook: Path) -> dict[str, Any]:
+    """Return the values glued into an executed notebook, by name."""
+    import scrapbook
+
+    scraps = scrapbook.read_notebook(str(notebook)).scraps
+    return {name.removeprefix(PREFIX): scrap.data for name, scrap in scraps.items() if name.startswith(PREFIX)}

@@ -1,0 +1,33 @@
+"""Recorded results as tables: the registry's metrics, the tidy table of results, and the arithmetic on it.
+
+load, Results                  recorded results as DataFrames
+estimate, ratio, difference    the only arithmetic on them
+"""
+
+from workbook.results.columns import describe
+from workbook.results.estimates import difference, estimate, ratio
+from workbook.results.load import (
+    REPORT_VARIABLE,
+    is_report,
+    load,
+    other_hosts,
+    records_of_host,
+    reports_folder,
+    study_records,
+)
+from workbook.results.table import Results
+
+__all__ = [
+    "REPORT_VARIABLE",
+    "Results",
+    "describe",
+    "difference",
+    "estimate",
+    "is_report",
+    "load",
+    "other_hosts",
+    "ratio",
+    "records_of_host",
+    "reports_folder",
+    "study_records",
+]

@@ -1,0 +1,95 @@
+"""The columns of a table of results in groups, and their meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
+import pandas as pd
+
+from labkit.errors import UserError, nearest_first
+from workbook.registry import METRICS
+from workbook.trials.trial import WORDS, Trial
+
+# What ran: the fields of a trial, and `mode`, the name of its execution mode.
+WHAT_RAN = ["mode", *(field.name for field in fields(Trial))]
+# The origin of records: passes of one profile, study and host belong together.
+RECORDS = ["profile", "study", "host"]
+WHERE_AND_WHEN = [
+    *RECORDS,
+    *("device_name", "machine", "pass_number", "planned_passes", "process", "protocol", "scale"),
+    *("started_at", "commit", "record"),
+]
+HOW_IT_ENDED = ["status", "reason"]
+_MEANINGS = {
+    "mode": "execution mode: `baseline` is the papers' kind of loop; others name the engine, not the precision",
+    "profile": "device file in `params/`",
+    "study": "study that measured the row",
+    "host": "machine, by a hash of its parts",
+    "machine": "hardware and framework; hosts with equal texts can be pooled",
+    "pass_number": "round of the study; each round starts fresh processes",
+    "planned_passes": "rounds that the study plans for this configuration",
+    "process": "process that measured the row",
+    "protocol": "version of how numbers are made; records of two versions are never pooled",
+    "record": "raw record: file below `reports/` and line, counted from 1",
+    "status": "`ok`, or why there is no result",
+}
+NEAREST = 5  # names of columns in an error
+NOT_MEASURED = "not measured"  # the text of a missing value
+
+
+def describe(data: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per column of a table of results: meaning, unit, number of rows with a value, and an example.
+
+    Columns without any value are left out.
+
+    >>> import labkit
+    >>> workbook.describe(workbook.load("h200", "training").frame())  # doctest: +SKIP
+    """
+    check_columns(data, ())
+    rows = []
+    for name in data.columns:
+        values = data[name].dropna()
+        if len(values):
+            metric = METRICS.get(name)
+            meaning, unit = (metric.label, metric.si_unit) if metric else (_meaning(name), "")
+            rows.append((name, meaning, unit, len(values), values.iloc[0]))
+    return pd.DataFrame(rows, columns=["column", "meaning", "unit", "values", "example"]).set_index("column")
+
+
+def _meaning(name: str) -> str:
+    """Return the meaning of a column that is no metric: of a trial's field, the text beside its type and its words."""
+    texts = get_args(get_type_hints(Trial, include_extras=True).get(name))[1:]
+    text = _MEANINGS.get(name) or next(iter(texts), name.replace("_", " "))
+    return f"{text} ({', '.join(WORDS[name])})" if name in WORDS else text
+
+
+def unique(*names: str | Iterable[str] | None) -> list[str]:
+    """Return the given column names, each once; None and empty arguments are skipped."""
+    flat = [part for name in names if name for part in ([name] if isinstance(name, str) else name)]
+    return list(dict.fromkeys(flat))
+
+
+def single(*names: str | None) -> list[str]:
+    """Return the given column names as `unique` does. Raise UserError for several columns in the place of one."""
+    for name in names:
+        if not (name is None or isinstance(name, str)):
+            raise UserError(
+                f"one column is valid where {name!r} was given. Choose one, or make one of them: "
+                f"`table.assign(both=table['model'] + ' ' + table['mode'])`."
+            )
+    return unique(*names)
+
+
+def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:
+    """Raise UserError for data that are no table, or, with the nearest names, if a table lacks one of the columns."""
+    if not isinstance(data, pd.DataFrame):
+        raise UserError(f"a table is valid where {type(data).__name__} was given, such as `results.frame()`.")
+    absent = [name for name in dict.fromkeys(names) if name not in data]
+    if absent:
+        near = [f"nearest to {name}: {', '.join(nearest_first(name, map(str, data))[:NEAREST])}" for name in absent]
+        raise UserError(
+            f"the table has no column {', '.join(absent)}; {'; '.join(near)}. `workbook.describe(table)` lists its "
+            f"columns with their meanings."
+        )

@@ -1,0 +1,266 @@
+"""The arithmetic on tables of results: a value with its 95 % interval, ratios and differences.
+
+`data` is a table with one row per trial, host and pass, as `Results.frame()` gives it. Each function returns one row
+per group with the columns `value`, `low`, `high`, `passes` and `hosts`. `low` and `high` are NaN with a single pass.
+
+Passes are fresh processes, so their values are independent (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15). Rows of
+one host give an interval over passes. Rows of three or more equal hosts give one over hosts, from each host's mean over
+its passes (`workbook.results.intervals`). Other rows of several hosts are refused: hosts are equal with the same
+`machine`, `protocol` and `scale`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from labkit.errors import UserError, nearest_first
+from labkit.models import MODELS
+from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
+from workbook.registry import STUDIES
+from workbook.results.columns import NEAREST, NOT_MEASURED, RECORDS, WHAT_RAN, check_columns, unique
+from workbook.results.intervals import (
+    HOSTS,
+    Passes,
+    are_planned_alike,
+    difference_of,
+    in_one_process,
+    level_of,
+    numbers_of,
+    ratio_of,
+)
+from workbook.trials.recipes import MODE_NAMES
+from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
+
+ESTIMATED = ["value", "low", "high", "passes", "hosts"]
+_NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
+# The columns that tell configurations apart. Fields that apply after the timed part of a trial do not.
+IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
+SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
+OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
+EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
+Form = Callable[..., Interval | None]
+# The valid words of columns, unless the caller or a workload of the caller's own has put others there.
+_VALID = {**WORDS, "mode": MODE_NAMES, "framework": FRAMEWORKS, "model": tuple(MODELS), "study": tuple(STUDIES)}
+
+
+def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> pd.DataFrame:
+    """Return the mean of a metric with its 95 % interval, one row per group of `by`.
+
+    The interval is over passes, or over hosts if a group has rows of three or more equal hosts. Positive values have a
+    geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an arithmetic mean. A group
+    without a value is left out. Raise UserError for a missing column, a metric without numbers, and if a group mixes
+    configurations: the message names the columns that `by` lacks. Raise it too for two hosts or unequal ones, and if
+    the groups differ in size of image or framework, and no column of `by` says so.
+
+    >>> import labkit
+    >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
+    >>> workbook.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
+    """
+    by = unique(by)
+    rows, measured = [], _measured(data, metric, by)
+    _check_side_by_side(measured, by)
+    varying = _varying(measured, by)
+    for key, group in _groups(measured, by):
+        _check_one_configuration(group, varying)
+        rows.append({**key, **_estimated(level_of(_passes(group, metric), metric), group)})
+    return _as_table(rows, data, by)
+
+
+def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
+    """Return a metric divided by that of the rows with the values of `over`, one row per group of `by`.
+
+    Two groups are compared if they agree in all other columns of `by`. If both ran on the same three or more hosts, the
+    ratio is formed of each host's means. If both ran in the same passes of a study and host, it is formed within each
+    pass. A pass that a second process finished counts only if fewer than three others are left. Else the ratio is
+    unpaired (Welch 1947, on the logarithm). So is the ratio of trials with different numbers of planned passes, because
+    it uses all passes of both: half of the noisier side's passes are worth more than pairing. Raise UserError as
+    `estimate` does, for a word in `over` that its column never holds, and if both sides share one or two of several
+    hosts.
+
+    >>> import labkit
+    >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
+    >>> workbook.ratio(frame, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])  # doctest: +SKIP
+    """
+    return _compared(data, metric, over, by, ratio_of, paired_share_ratio)
+
+
+def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
+    """Return a metric minus that of the rows with the values of `over`, one row per group of `by`.
+
+    Groups are paired as in `ratio`. The accuracies `top1` and `top5` of `Results.hits()` are compared image by image:
+    half an answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
+    """
+    return _compared(data, metric, over, by, difference_of, paired_share_difference)
+
+
+def _compared(
+    data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], of_passes: Form, of_images: Form
+) -> pd.DataFrame:
+    if not isinstance(over, Mapping) or not over:
+        raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
+    by = unique(by)
+    measured = _measured(data, metric, [*by, *over])
+    _check_words(data, over)
+    shared = [name for name in by if name not in over]
+    _check_side_by_side(measured, by)
+    is_base = pd.Series(True, index=measured.index)
+    for name, value in over.items():
+        is_base &= measured[name] == value
+    varying, varying_base = _varying(measured, by), _varying(measured, [*shared, *over])
+    bases = {tuple(key.values()): group for key, group in _groups(measured[is_base], shared)}
+    rows = []
+    for key, group in _groups(measured[~is_base], by):
+        base = bases.get(tuple(key[name] for name in shared))
+        if base is None:
+            continue
+        _check_one_configuration(group, varying)
+        _check_one_configuration(base, varying_base)
+        _check_shared_hosts(group, base)
+        if "image" in group:
+            found = of_images(*_answers(group, base, metric))
+        else:
+            first, second, paired = _sides(group, base, metric)
+            found = of_passes(first, second, paired=paired)
+        rows.append({**key, **_estimated(found, group)})
+    return _as_table(rows, data, by)
+
+
+def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with a value of the metric. Raise UserError for a missing column, and for texts as values."""
+    check_columns(data, [metric, *names])
+    measured = data.dropna(subset=[metric])
+    if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
+        raise UserError(
+            f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "
+            f"`workbook.describe(table)` lists the metrics with their units."
+        )
+    return measured
+
+
+def _check_words(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
+    """Raise UserError for a word that a column never holds. A column with words of the caller's own may hold any.
+
+    "not measured" may stand for the fastest of several modes, none of which was measured.
+    """
+    for name, value in over.items():
+        here, valid = set(data[name].dropna()), _VALID.get(name, ())
+        if here and here <= set(valid) and value not in (*valid, NOT_MEASURED):
+            near = ", ".join(map(repr, nearest_first(str(value), valid)[:NEAREST]))
+            held = ", ".join(map(repr, sorted(here)))
+            raise UserError(f"the column {name} never holds {value!r}; nearest: {near}. This table has {held}.")
+
+
+def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes, bool]:
+    """Return the values of both sides, and whether to compare them within passes."""
+    first, second = _passes(above, metric), _passes(below, metric)
+    if not _same_records(above, below) or not are_planned_alike(first, second, (_planned(above), _planned(below))):
+        return first, second, False
+    if not {"process", *OWN_PROCESSES} <= set(above) & set(below) or any(
+        set(above[name]) != set(below[name]) for name in OWN_PROCESSES
+    ):
+        return first, second, True
+    keys = [dict(zip(zip(d["host"], d["pass_number"], strict=True), d["process"], strict=True)) for d in (above, below)]
+    first, second = in_one_process((first, second), keys)
+    return first, second, True
+
+
+def _planned(group: pd.DataFrame) -> float:
+    return float(group["planned_passes"].max()) if "planned_passes" in group else math.inf
+
+
+def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
+    """Return which images each configuration classified correctly, in the same order, in their first common pass."""
+    shared = sorted(set(above["pass_number"]) & set(below["pass_number"]))
+    if not shared:
+        raise UserError("no pass scored the images of both configurations: compare configurations of one study.")
+    sides = [side[side["pass_number"] == shared[0]].set_index("image")[metric].astype(bool) for side in (above, below)]
+    first, second = sides[0].align(sides[1], join="inner")
+    return first.to_numpy(), second.to_numpy()
+
+
+def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
+    """Return whether both sides ran in the same passes: those of one profile, study and host."""
+    return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
+
+
+def _passes(group: pd.DataFrame, metric: str) -> Passes:
+    hosts = group["host"] if "host" in group else [""] * len(group)
+    return dict(zip(zip(hosts, group["pass_number"], strict=True), group[metric].astype(float), strict=True))
+
+
+def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    if not by:
+        if len(data):
+            yield {}, data
+        return
+    for key, group in data.groupby(list(by), sort=False, observed=True, dropna=False):
+        yield dict(zip(by, key, strict=True)), group
+
+
+def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
+    """Return the columns of `IDENTITY` and `EQUAL` that are not in `by` and have several values."""
+    names = [name for name in (*IDENTITY, *EQUAL) if name in data and name not in by]
+    return [name for name in names if data[name].nunique(dropna=False) > 1]
+
+
+def _check_side_by_side(data: pd.DataFrame, by: Sequence[str]) -> None:
+    """Raise UserError if groups differ in `SHOWN` without a column for it. A column of the caller's own may say it."""
+    if not set(by) <= {*WHAT_RAN, *RECORDS}:
+        return
+    hidden = [name for name in SHOWN if name in data and name not in by and data[name].nunique() > 1]
+    if by and hidden:
+        raise UserError(
+            f"rows that differ in {', '.join(hidden)} ({_values(data, hidden)}) would stand side by side without "
+            f"saying so. Add these columns to `by`, or choose one value of each with `query`."
+        )
+
+
+def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> None:
+    """Raise UserError if a group mixes configurations or unequal hosts, or if two of its rows are of the same pass."""
+    mixed = [name for name in varying if group[name].nunique(dropna=False) > 1]
+    if of_trials := [name for name in mixed if name not in ("host", *EQUAL)]:
+        raise UserError(
+            f"the mean would mix configurations that differ in {', '.join(of_trials)} ({_values(group, of_trials)}). "
+            f"Add these columns to `by`, or choose one value of each with `query`."
+        )
+    unequal = [name for name in mixed if name != "host"]
+    if unequal or ("host" in mixed and (group["host"].nunique() < HOSTS or "machine" not in group)):
+        names = unequal or ["host"]
+        raise UserError(
+            f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one host "
+            f"with `query`, or rows of three or more equal hosts: those with the same {', '.join(EQUAL)}."
+        )
+    if "image" not in group and group[["host", "pass_number"]].duplicated().any():
+        raise UserError(
+            "the mean would count a pass twice: two trials differ only in work after the timed part. Choose one with "
+            "`query`, for example by its `study`."
+        )
+
+
+def _check_shared_hosts(group: pd.DataFrame, base: pd.DataFrame) -> None:
+    """Raise UserError if two configurations share hosts, but too few for a ratio over hosts."""
+    first, second = set(group["host"]), set(base["host"])
+    if first != second and 0 < len(first & second) < HOSTS:
+        raise UserError(
+            f"both configurations ran on {', '.join(sorted(first & second))}, and one of them also on other hosts. "
+            f"Choose one host with `query`, or rows of three or more hosts that ran both."
+        )
+
+
+def _values(group: pd.DataFrame, names: Sequence[str]) -> str:
+    return "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in names)
+
+
+def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of an estimate as a table with the column types of `data`, even without rows."""
+    return pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
+
+
+def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
+    """Return an interval as columns of a row; NaN without an interval."""
+    counts = (0, group["host"].nunique()) if found is None else (found.n, found.hosts)
+    return dict(zip(ESTIMATED, (*numbers_of(found), *counts), strict=True))

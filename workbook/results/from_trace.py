@@ -1,0 +1,235 @@
+"""Metrics of a trial's trace, as the registry defines them.
+
+A profiler does not slow a GPU's kernels, only the host that launches them. So the busy time of a traced step is divided
+by the time of a *timed* step. On a CPU the profiler slows the operators too, so their share is of the traced time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workbook.records import Record
+from workbook.records.traced import (
+    ALGORITHMS_HOLD_SINCE,
+    RULES,
+    CallClass,
+    Copies,
+    Direction,
+    Total,
+    Traced,
+    Untraced,
+)
+
+# What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
+WAY_BACK = ("backward", "optimiser")
+SORTED_BEFORE = (
+    "kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under Winograd, "
+    "implicit matrix product and element-wise, and matrix products of one convolution of a backward pass under the "
+    "Winograd of the other; `FORCE=1` measures again"
+)
+# The parts of a step's memory, in the order of a figure.
+MEMORY = ("weights", "gradients", "optimiser", "activations", "inputs", "workspace")
+HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
+
+
+def trace_of(record: Record) -> Traced | None:
+    """Return the trace of a record; None if it has none."""
+    trace = record.blocks.trace if record.blocks else None
+    return trace if isinstance(trace, Traced) else None
+
+
+def why_no_trace(record: Record, metric: str = "") -> str:
+    """Return why a record has no trace, or why its trace has no value of `metric`."""
+    trace = record.blocks.trace if record.blocks else None
+    if trace is None:
+        return "no steps were traced"
+    if isinstance(trace, Untraced):
+        return trace.reason
+    if metric == "winograd_share" and trace.of == "kernels" and trace.rules < ALGORITHMS_HOLD_SINCE:
+        return SORTED_BEFORE
+    if trace.of == "operators" and metric in OF_GPUS:
+        return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
+    return "; ".join(trace.notes) or "nothing of the kind ran in the traced steps"
+
+
+def kernels_of(record: Record) -> dict[str, tuple[float, float]]:
+    """Return kernel class (CPU: operator class) -> (seconds, count) in a step; {} if earlier rules classified them."""
+    traced = trace_of(record)
+    return _in_a_step(traced, traced.kernels) if traced else {}
+
+
+def algorithms_of(record: Record) -> dict[str, tuple[float, float]]:
+    """Return algorithm -> (seconds, count) of a step's convolution kernels; {} where `kernels_of` is."""
+    traced = trace_of(record)
+    return _in_a_step(traced, traced.algorithms) if traced else {}
+
+
+def _in_a_step(traced: Traced, totals: Mapping[Any, Total]) -> dict[str, tuple[float, float]]:
+    if (traced.of == "kernels" and traced.rules < RULES) or not traced.steps:
+        return {}
+    return {kind: (total.seconds / traced.steps, total.count / traced.steps) for kind, total in totals.items()}
+
+
+def memory_of(record: Record) -> dict[str, int]:
+    """Return part -> bytes of a step's memory; unknown parts are left out.
+
+    The workspace is unknown if earlier trials of the process left memory on the device, which it would include.
+    """
+    traced = trace_of(record)
+    if traced is None or traced.memory is None:
+        return {}
+    is_alone = record.trial["device"] == "cpu" or record.facts.get("memory_left_bytes") == 0
+    held = {part: getattr(traced.memory, part) for part in MEMORY if is_alone or part != "workspace"}
+    return {part: size for part, size in held.items() if size is not None}
+
+
+def _active_share(record: Record, traced: Traced, seconds: float) -> float | None:
+    """Return `seconds` of all traced steps as a share of as many timed steps; on a CPU, of the traced steps.
+
+    Above 1, the kernels took longer under the profiler than the timed step. The share is not clipped.
+    """
+    if traced.of == "operators":
+        return seconds / traced.elapsed_s
+    return _over(seconds / traced.steps, _step_s(record))
+
+
+def _step_s(record: Record) -> float | None:
+    return record.blocks.step_s if record.blocks else None
+
+
+def idle_shares(record: Record, traced: Traced) -> tuple[float, float] | None:
+    """Return the idle shares of a GPU in a timed step: waiting for a launch, and idle although work was queued.
+
+    The timed step gives the total of both without the profiler; the trace gives the proportion.
+    """
+    active = _active_share(record, traced, traced.active_s)
+    if active is None or traced.launch_gap_s is None or traced.queue_gap_s is None:
+        return None
+    gaps_s = traced.launch_gap_s + traced.queue_gap_s
+    launch, idle = traced.launch_gap_s / gaps_s if gaps_s else 0.0, max(1 - active, 0.0)
+    return idle * launch, idle * (1 - launch)
+
+
+def _launch_gap_share(record: Record, traced: Traced) -> float | None:
+    shares = idle_shares(record, traced)
+    return shares[0] if shares else None
+
+
+def _waiting_share(record: Record, traced: Traced) -> float | None:
+    if traced.of == "operators":
+        return max(1 - traced.busy_s / traced.elapsed_s, 0.0)
+    return _launch_gap_share(record, traced)
+
+
+def _over(part: float, whole: float | None) -> float | None:
+    """Return `part / whole`; None if `whole` is 0 or unknown."""
+    return part / whole if whole else None
+
+
+def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
+    whole = traced.kernel_s + sum(copies.seconds for copies in traced.copies.values())
+    return _over(seconds, whole) if traced.of == "kernels" else None
+
+
+def _winograd_share(_: Record, traced: Traced) -> float | None:
+    # No convolution ran, or earlier rules put part of its time elsewhere.
+    if not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE:
+        return None
+    winograd = traced.algorithms.get("winograd")
+    return _of_kernels_and_copies(winograd.seconds if winograd else 0.0, traced)
+
+
+def _share_of_calls(kind: CallClass, parts: Sequence[Mapping[CallClass, Total]]) -> float | None:
+    """Return the share of a class of calls in the time of all API calls of these parts of a step."""
+    whole = sum(total.seconds for calls in parts for total in calls.values())
+    return _over(sum(calls[kind].seconds for calls in parts if kind in calls), whole)
+
+
+def _way_back(traced: Traced) -> list[Mapping[CallClass, Total]]:
+    """Return the calls of the sections that the NYU paper profiled as the backward pass; [] if the trace lacks them."""
+    calls = [traced.sections[name].calls for name in WAY_BACK if name in traced.sections]
+    return [*calls] if len(calls) == len(WAY_BACK) else []
+
+
+def _host_copies(traced: Traced) -> list[Copies]:
+    return [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
+
+
+def _copy_bytes(_: Record, traced: Traced) -> float | None:
+    """Return the median size of a copy between host and device, in the direction with the most copies."""
+    copies = _host_copies(traced)
+    return float(max(copies, key=lambda direction: direction.count).median_bytes) if copies else None
+
+
+_METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
+    "compute_utilisation": lambda record, traced: _active_share(record, traced, traced.busy_s),
+    "launch_gap_share": _launch_gap_share,
+    "waiting_share": _waiting_share,
+    "copy_share": lambda _, traced: _of_kernels_and_copies(
+        sum(copy.seconds for copy in traced.copies.values()), traced
+    ),
+    "broadcast_share": lambda _, traced: _of_kernels_and_copies(traced.broadcast_s, traced),
+    "winograd_share": _winograd_share,
+    "maxpool_backward_share": lambda _, traced: _over(traced.max_pool_backward_s, traced.kernel_s),
+    "launch_api_share": lambda _, traced: _share_of_calls("launch", [traced.calls]),
+    "cleanup_api_share": lambda _, traced: _share_of_calls("clean_up", [traced.calls]),
+    "memory_api_share": lambda _, traced: _share_of_calls("memory", [traced.calls]),
+    "backward_launch_api_share": lambda _, traced: _share_of_calls("launch", _way_back(traced)),
+    "backward_cleanup_api_share": lambda _, traced: _share_of_calls("clean_up", _way_back(traced)),
+    "backward_memory_api_share": lambda _, traced: _share_of_calls("memory", _way_back(traced)),
+    "kernel_overlap_share": lambda _, traced: (
+        _over(traced.overlapping_s, traced.busy_s) if traced.of == "kernels" else None
+    ),
+    "copy_overlap_share": lambda _, traced: _over(traced.copy_beside_kernel_s, traced.copy_s),
+    "copy_bytes": _copy_bytes,
+    "copy_bytes_per_s": lambda _, traced: _over(
+        sum(copy.bytes for copy in _host_copies(traced)), sum(copy.seconds for copy in _host_copies(traced))
+    ),
+    # As in the CERN paper: over the profiled steps themselves, including the profiler's slowdown.
+    "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,
+    "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
+    "kernels_per_step": lambda _, traced: (
+        sum(total.count for total in traced.kernels.values()) / traced.steps if traced.of == "kernels" else None
+    ),
+    "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
+    "trace_slowdown": lambda record, traced: _over(traced.elapsed_s / traced.steps, _step_s(record)),
+    "exchange_s": lambda _, traced: traced.exchange_s / traced.steps,
+    "exposed_exchange_s": lambda _, traced: traced.exposed_exchange_s / traced.steps,
+    "hidden_exchange_share": lambda _, traced: traced.hidden_exchange_share,
+}
+METRICS = frozenset(_METRICS)
+OF_SHORT_TRACES = ("busy_step_s", "kernels_per_step")
+_ON_CPUS = {
+    *("compute_utilisation", "waiting_share", "profiled_utilisation", "maxpool_backward_share"),
+    *("busy_step_s", "traced_step_s", "trace_slowdown"),
+}
+OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
+
+
+def value(record: Record, metric: str) -> float | None:
+    """Return a metric of a record's trace in SI units; None without a trace or without events of the kind.
+
+    Those of `OF_SHORT_TRACES` may also be facts, of a short trace of which nothing else is kept.
+    """
+    traced = trace_of(record)
+    if traced is None and metric in OF_SHORT_TRACES:
+        return record.number(metric)
+    return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
+
+
+def label(record: Record, name: str) -> str | None:
+    """Return a label of a record, from its trace (`convolution_kernel`) or its facts; None if the record lacks it."""
+    traced = trace_of(record)
+    if name == "convolution_kernel" and traced is not None:
+        return traced.convolution_kernel if traced.of == "kernels" else None
+    text = record.facts.get(name)
+    return None if text is None else str(text)
+
+
+def why_no_label(record: Record) -> str:
+    """Return why a record has no label `convolution_kernel`."""
+    traced = trace_of(record)
+    if traced is not None and traced.of == "operators":
+        return "on a CPU operators are traced, and an operator's name does not say what it runs"
+    return why_no_trace(record)

@@ -1,0 +1,183 @@
+"""The records of one study and host that belong together, as a page shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from labkit.statistics import log_interval
+from workbook.hardware.profile import Profile
+from workbook.records import PROTOCOL, Record
+from workbook.records.store import Store
+from workbook.registry import Study
+from workbook.results.from_result import value_of
+from workbook.trials.trial import Trial, without_data
+
+
+@dataclass(frozen=True, repr=False)
+class StudyRecords:
+    """The latest records of one study, host and scale that belong together. Empty when there are none."""
+
+    study: Study
+    profile: Profile
+    scale: str
+    host_id: str | None
+    host: dict[str, Any]
+    records: list[Record]
+    lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
+    files: dict[str, str] = field(default_factory=dict)  # study -> name of its file of records, which may be compressed
+    store: Store | None = None  # where the records were read
+    rounds: tuple[int, int] = (0, 0)  # complete and planned; a round is one pass of all trials that have so many
+    asked: tuple[Trial, ...] = ()  # trials of the current plan at this scale; () if unknown
+
+    def __repr__(self) -> str:
+        return f"{self.study.id} of {self.profile.name}: {self.describe()}"
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+    @cached_property
+    def by_trial(self) -> dict[Trial, list[Record]]:
+        """Trial -> its records; trials in reading order, passes ascending."""
+        grouped: dict[Trial, list[Record]] = {}
+        for record in sorted(self.records, key=lambda record: record.pass_number):
+            grouped.setdefault(record.as_trial, []).append(record)
+        return dict(sorted(grouped.items(), key=lambda item: _reading_order(item[0])))
+
+    def trials(self, **fields: Any) -> list[Trial]:
+        """Return the trials whose fields have the given values."""
+        return [trial for trial in self.by_trial if all(getattr(trial, name) == fields[name] for name in fields)]
+
+    def ok(self, trial: Trial) -> list[Record]:
+        """Return the passes of a trial that have a result."""
+        return [record for record in self.by_trial.get(trial, []) if record.status == "ok" and record.result]
+
+    def number(self, trial: Trial, fact: str) -> float | None:
+        """Return a number that the workload reported (parameters, FLOP, …); None if no pass has it."""
+        numbers = (record.number(fact) for record in self.ok(trial))
+        return next((number for number in numbers if number is not None), None)
+
+    def failures(self) -> list[Record]:
+        """Return the records without a result."""
+        return [record for record in self.records if record.status != "ok"]
+
+    def ceiling(
+        self, workload: str, metric: str, *, device: str, precision: str = "fp32", pass_number: int | None = None
+    ) -> float | None:
+        """Return a device's ceiling: of arithmetic, memory or launches, as `workload` and `metric` say.
+
+        The pairs are `matmul` and `flop_per_s`, `memory_copy` and `bytes_per_s`, `launch_rate` and `launches_per_s`.
+        The value is that of a pass, or by default the geometric mean of the measured passes; None without any.
+        """
+        for trial in self.trials(workload=workload, precision=precision, device=device):
+            passes = [record for record in self.ok(trial) if pass_number in (None, record.pass_number)]
+            values = [value for record in passes if (value := value_of(record, metric)) is not None]
+            if values:
+                return log_interval(values).point
+        return None
+
+    @cached_property
+    def has_fixed_cpu_clock(self) -> bool:
+        """Whether the processor's clock reads the same in all records: a virtual machine shows the nominal clock."""
+        read = [
+            statistic
+            for record in self.records
+            if record.telemetry
+            for window in record.telemetry.windows.values()
+            for source in window.sources.values()
+            if (statistic := source.get("cpu_clock_hz"))
+        ]
+        return len(read) > 1 and len({end for statistic in read for end in (statistic.low, statistic.high)}) == 1
+
+    @property
+    def protocol(self) -> int:
+        """The protocol of the records; this version's without any."""
+        return self.records[0].protocol if self.records else PROTOCOL
+
+    @property
+    def how_measured(self) -> str:
+        """What a page says of records by an older protocol, and of rounds that are not complete; else empty."""
+        complete, planned = self.rounds
+        parts = [
+            f"by the older protocol {self.protocol}" if self.protocol < PROTOCOL else "",
+            f"with {complete} of {planned} rounds so far" if complete < planned else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    def passes(self) -> list[int]:
+        """Return the pass numbers that have records."""
+        return sorted({record.pass_number for record in self.records})
+
+    def file(self, study: str = "") -> str:
+        """Return the path of a file of these records, relative to the folder of all reports.
+
+        `study` is the study that measured, by default this one: a configuration of several studies is measured once.
+        """
+        measured_by = study or self.study.id
+        name = self.files.get(measured_by, f"{measured_by}.jsonl")
+        return f"{self.profile.name}/records/{self.host_id}/{name}"
+
+    def without_records(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Return those of `trials` that have no record here. Data fields are not compared (see `without_data`)."""
+        recorded = {without_data(trial) for trial in self.by_trial}
+        return [trial for trial in trials if without_data(trial) not in recorded]
+
+    def lines_of(self, trial: Trial) -> dict[str, list[int]]:
+        """Return the lines that hold a trial's records, by file (see `file`)."""
+        lines: dict[str, list[int]] = {}
+        for record in self.by_trial.get(trial, []):
+            if (line := self.lines.get((record.key, record.pass_number))) is not None:
+                lines.setdefault(self.file(record.study), []).append(line)
+        return {file: sorted(of_file) for file, of_file in lines.items()}
+
+    @property
+    def device_name(self) -> str:
+        """The recorded host's devices that the profile measures: `2 x NVIDIA H200`, or its processor."""
+        gpus = measured_gpus(self.profile, self.host)
+        return f"{len(gpus)} x {gpus[0]}" if gpus else str(self.host.get("cpu", "unknown CPU"))
+
+    def machine(self, record: Record) -> str:
+        """Return a text that is the same for records of equal hosts: GPU, processor, usable cores, framework version.
+
+        For example `NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11.0`.
+        """
+        gpus = dict.fromkeys(measured_gpus(self.profile, self.host))
+        cpu = " ".join(re.sub(r"\((R|TM)\)", " ", str(self.host.get("cpu", "unknown CPU"))).split())
+        version = record.framework_version or "unknown"  # of Keras it names the packages
+        framework = version if " " in version else f"{record.framework} {version}"
+        return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework])
+
+    def describe(self) -> str:
+        """Return host, device, scale and passes as text for captions."""
+        if not self:
+            return "no records"
+        gpus, cpu = measured_gpus(self.profile, self.host), self.host.get("cpu", "unknown CPU")
+        used = max(record.devices_used for record in self.records)  # without idle devices
+        count = f"{used} of {len(gpus)} x " if used < len(gpus) else f"{used} x " if used > 1 else ""
+        device = f"{count}{gpus[0]}" if gpus else cpu
+        if gpus and any(record.trial["device"] == "cpu" for record in self.records):
+            device += f" beside {cpu}"
+        return f"{device}, host {self.host_id}, scale {self.scale}, n = {self._counted()}"
+
+    def _counted(self) -> str:
+        """Return the number of passes per trial with a result: `3`, or `2 to 3` if trials differ."""
+        counts = {len(passes) for trial in self.by_trial if (passes := self.ok(trial))} or {len(self.passes())}
+        return str(max(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
+    """Return the names of the host's GPUs that the profile measures; [] for a CPU's profile, even beside GPUs."""
+    if profile.device.kind == "cpu":
+        return []
+    return [gpu["name"] for gpu in host.get("gpus") or [] if profile.device.fits(gpu["name"])]
+
+
+def _reading_order(trial: Trial) -> tuple[Any, ...]:
+    """Return a sort key: workloads, then models in the order of the catalogue, then sizes."""
+    from labkit.models.catalogue import MODELS
+
+    place = list(MODELS).index(trial.model) if trial.model in MODELS else len(MODELS)
+    return (trial.workload, place, trial.image_px, trial.batch, trial.precision, trial.engine, trial.key)

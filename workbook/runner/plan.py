@@ -1,0 +1,149 @@
+"""The order of the trials in each pass of a study, and estimates of how long they take."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from labkit.timing import ENERGY_WINDOW_S, LONGEST_GAP_S
+from workbook.engines.weights_files import can_train, find_weights, lacked_weights
+from workbook.hardware.frameworks import is_keras, missing_from
+from workbook.hardware.profile import Profile, Timing
+from workbook.records import Record
+from workbook.records.selection import latest
+from workbook.runner.available import lacked_framework
+from workbook.runner.nodes.allocation import lacked_nodes
+from workbook.runner.protocol import CEILING_SHARE, Pass
+from workbook.trace import TRACE_LIMIT_S
+from workbook.trials.trial import NO_DATA, Trial, refuse_retired, without_data
+
+# Estimates in seconds, until records of this host replace them.
+STARTUP_S = 6.0  # a worker process's start
+OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
+# Compiling in the first pass, and from the cache in each later pass. Keras on PyTorch compiles forward and backward
+# pass in one, and takes twice as long (on an H200's host, and on CPUs).
+COMPILE_S, COMPILED_S = 30.0, 7.0
+# Building in Keras, in the first pass with the process that computes PyTorch's result for the first batch.
+IN_KERAS_S, BUILT_IN_KERAS_S = 10.0, 5.0
+COMPILES = ("compile", "function", "xla")  # prefixes of the engines that compile or trace a whole step
+CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # INT8 calibration: ResNet-50's ranges from 1,250 small images
+SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px scored per second; other sizes scale by their area
+TRAIN_WEIGHTS_S = 6.0  # training weights on a GPU: about 25 s once, spread over the trials that share them
+REFUSED_S = 0.4  # a trial that lacks its weights or its framework
+TRACE_S = 1.0  # a traced trial: the profiler's start and the memory measurement
+TRACED_STEP_S = 0.05  # each traced step with the analysis of its trace, up to the trial's limit
+STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # each step before a trace: eager, or replayed as a CUDA graph
+EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # an epoch of a training run with its validation: a guess until it has run once
+
+
+def lacked(record: Record) -> bool:
+    """Return whether a record's trial lacked weights, nodes or a framework that are here now: it must run again."""
+    return lacked_weights(record) or lacked_nodes(record) or lacked_framework(record)
+
+
+def passes_of(trial: Trial, full: int) -> int:
+    """Return a trial's number of passes at a scale with `full` passes: trials that the host delays get twice as many.
+
+    The further passes are short. The number follows from the trial alone, never from the interval reached: stopping at
+    a narrow interval would narrow it falsely. A scale of one pass has no further passes.
+    """
+    return 2 * full if trial.is_host_bound and full > 1 else full
+
+
+def passes_by_key(trials: Iterable[Trial], profile: Profile, scale: str) -> dict[str, int]:
+    """Return the number of passes of each trial at a scale, by the trial's key. UserError as `refuse_retired`."""
+    trials = list(trials)
+    refuse_retired(trials)
+    return {trial.key: passes_of(trial, profile.passes(scale)) for trial in trials}
+
+
+def pass_at(profile: Profile, study: str, scale: str, number: int) -> Pass:
+    """Return the settings of a study's pass at a scale. Passes beyond the profile's number are short."""
+    timing, short = profile.timing_at(scale), number > profile.passes(scale)
+    seed = order_seed(study, scale, number)
+    return Pass(number=number, timing=timing.shortened() if short else timing, gap_seed=seed, short=short)
+
+
+def order_seed(study: str, scale: str, pass_number: int) -> int:
+    """Return the seed of a pass's order. A resumed pass gets the same seed, and each pass has its own."""
+    return int.from_bytes(hashlib.sha256(f"{study}/{scale}/{pass_number}".encode()).digest()[:4], "big")
+
+
+def order_of_pass(trials: Sequence[Trial], *, study: str, scale: str, pass_number: int) -> list[Trial]:
+    """Return the trials in this pass's random order, so that drift over time favours no trial."""
+    shuffled = list(trials)
+    random.Random(order_seed(study, scale, pass_number)).shuffle(shuffled)  # noqa: S311 - not for secrets
+    return shuffled
+
+
+def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    """Return the trials grouped by framework, since each framework has its own process, in the same order within one.
+
+    The order of the frameworks is random by `seed`.
+    """
+    frameworks = sorted({trial.framework for trial in trials})
+    random.Random(seed).shuffle(frameworks)  # noqa: S311 - not for secrets
+    return sorted(trials, key=lambda trial: frameworks.index(trial.framework))
+
+
+def estimate_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> float:
+    """Return the seconds of a pass's trials, from this host's records of like passes, else from `planned_s`."""
+    trials = list(trials)
+    return together_s(trials, expected_s(trials, of_pass, records, scale))
+
+
+def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> dict[str, float]:
+    """Return the expected seconds of each trial by its key, without the start of its process.
+
+    Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither. A trial
+    without a record of its own takes as long as on other data: a plan for other hardware knows no data.
+    """
+    wall_s: dict[str | Trial, list[float]] = {}
+    for record in latest(records):
+        alike = (record.pass_number == 1, record.short) == (of_pass.number == 1, of_pass.short)
+        if record.status == "ok" and record.scale == scale and alike:
+            for key in (record.key, without_data(record.as_trial)):
+                wall_s.setdefault(key, []).append(record.wall_s)
+    recorded = {t.key: wall_s.get(t.key) or wall_s.get(without_data(t)) for t in trials}
+    return {t.key: median(seconds) if (seconds := recorded[t.key]) else planned_s(t, of_pass) for t in trials}
+
+
+def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:
+    """Return the seconds of a sequence of trials, with the start of one process per framework."""
+    return sum(expected[trial.key] for trial in trials) + STARTUP_S * len({trial.framework for trial in trials})
+
+
+def planned_s(trial: Trial, of_pass: Pass) -> float:
+    """Return the seconds of a trial without records: building, compiling, warm-up, timed part, scoring and trace."""
+    if missing_from(trial.framework) and is_keras(trial.framework):
+        return REFUSED_S
+    first, timing = of_pass.number == 1, of_pass.timing
+    trial = trial.only_timed() if of_pass.short else trial
+    once_s = 0.0
+    if is_keras(trial.framework):
+        once_s += IN_KERAS_S if first else BUILT_IN_KERAS_S
+    if trial.engine.startswith(COMPILES):
+        compile_s = COMPILE_S if first else COMPILED_S
+        once_s += 2 * compile_s if trial.framework == "keras-torch" else compile_s
+    once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
+    if trial.weights == "trained" and find_weights(trial) is None:
+        if not can_train(trial):
+            return REFUSED_S
+        once_s += TRAIN_WEIGHTS_S if first else 0.0
+    warmup_s = 0.0 if trial.epochs else timing.warmup_s
+    scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
+    traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)
+    trace_s = TRACE_S + traced_s if trial.traced_iterations else 0.0
+    trace_s += trial.steps_before * (CAPTURED_BEFORE_S if "graph" in trial.engine else STEP_BEFORE_S)
+    return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
+
+
+def timed_s(trial: Trial, timing: Timing) -> float:
+    """Return the planned seconds of the timed part, or of all epochs."""
+    if trial.epochs:
+        return trial.epochs * EPOCH_S[trial.device]
+    if trial.data == NO_DATA:  # a product, a copy or a message
+        return timing.timed_s * CEILING_SHARE
+    return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S) if trial.energy_windows else timing.timed_s

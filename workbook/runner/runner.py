@@ -1,0 +1,300 @@
+"""The runner: turns a study's trials into passes of worker processes and appends each record when its trial ends.
+
+trials -> passes 1..n, each in its own random order -> worker -> record (with the trial's telemetry)
+                 ^ a dead, hung or exhausted worker costs its trial; a fresh worker continues the pass
+
+A worker runs trials of one framework. Trials of another framework get their own worker, environment and interpreter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.errors import LabkitError
+from labkit.telemetry.summary import Telemetry
+from workbook.hardware.frameworks import is_keras, title_of
+from workbook.hardware.host import Host, lost_gpus, write_host
+from workbook.hardware.profile import Profile
+from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
+from workbook.records.shared import read_together
+from workbook.records.store import Store
+from workbook.runner.lock import only_measurement
+from workbook.runner.missing import finished_pairs
+from workbook.runner.nodes.allocation import Nodes, nodes_here
+from workbook.runner.plan import (
+    by_framework,
+    estimate_s,
+    expected_s,
+    order_of_pass,
+    pass_at,
+    passes_by_key,
+    timed_s,
+    together_s,
+)
+from workbook.runner.process import Spawned, new_id
+from workbook.runner.processes import Processes, processes_of
+from workbook.runner.progress import Progress, Stopwatch
+from workbook.runner.protocol import Pass, without_paths
+from workbook.runner.watch import Watch
+from workbook.trials.label import trial_label
+from workbook.trials.trial import Trial
+
+STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The counts of one call of `measure`: (trial, pass) pairs measured now, done before, and failed now."""
+
+    measured: int
+    resumed: int
+    failed: int
+
+
+def measure(
+    trials: Sequence[Trial],
+    *,
+    study: str,
+    scale: str,
+    profile: Profile,
+    host: Host,
+    store: Store,
+    nodes: Nodes | None = None,
+    extra: bool = False,
+    rounds: Iterable[int] | None = None,
+) -> Outcome:
+    """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version.
+
+    A configuration that another study measured on this host is not measured again. `rounds` are the numbers of the
+    passes to measure, by default all. Trials may run over `nodes`, by default those of this process's Slurm job.
+    `extra` trials change no page. Raise LabkitError for a trial listed twice, a worker process that does not start
+    and a GPU that the driver lost; UserError if another measurement runs on this machine.
+    """
+    passes = passes_by_key(trials, profile, scale)
+    if len(passes) < len(trials):
+        raise LabkitError(f"{study} lists a trial twice: each key may occur only once in a pass.")
+    numbers = list(rounds or range(1, max(passes.values(), default=0) + 1))
+    of_pass = {number: [trial for trial in trials if number <= passes[trial.key]] for number in numbers}
+    pairs = [(trial, number) for number in numbers for trial in of_pass[number]]
+
+    def missing_now() -> set[tuple[str, int]]:
+        records = read_together(store, study, host.id, scale=scale, planned=passes).records
+        return {(trial.key, number) for trial, number in pairs} - finished_pairs(records, scale, host)
+
+    if not missing_now():
+        return Outcome(0, len(pairs), 0)
+    with only_measurement():
+        missing = missing_now()  # the measurement that held the lock before may have measured the same pairs
+        resumed = len(pairs) - len(missing)
+        write_host(host, store.report)
+        watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
+        progress = Progress(f"round {numbers[0]}, {study}" if rounds else study, len(pairs), resumed)
+        run = _Run(study, scale, profile, host, store, progress, watch, nodes or nodes_here())
+        by_hash = {short_hash(key): number for key, number in passes.items()}
+        try:
+            with watch:
+                for number in numbers:
+                    about = pass_at(profile, study, scale, number)
+                    order = order_of_pass(of_pass[number], study=study, scale=scale, pass_number=number)
+                    planned = Planned(passes=by_hash, order_seed=about.gap_seed, extra=extra)
+                    keys = {key for key, of in missing if of == number}
+                    later = {after: of_pass[after] for after in numbers if after > number}
+                    run.one_pass(by_framework(order, about.gap_seed), keys, about, planned, later)
+        finally:
+            progress.close()
+    return Outcome(len(missing), resumed, run.failed)
+
+
+@dataclass
+class _Run:
+    """The state of one call of `measure`."""
+
+    study: str
+    scale: str
+    profile: Profile
+    host: Host
+    store: Store
+    progress: Progress
+    watch: Watch
+    nodes: Nodes
+    failed: int = 0
+    later: list[Trial] = field(default_factory=list)  # trials of this pass that need other processes
+
+    def __post_init__(self) -> None:
+        self.log = self.store.report / "logs" / f"{self.study}.log"
+        traces = self.store.report / "traces" / self.host.id / self.study
+        self.processes = Processes(self.profile, self.host, self.nodes, self.log, traces)
+
+    def one_pass(
+        self, order: list[Trial], missing: set[str], about: Pass, planned: Planned, later: dict[int, list[Trial]]
+    ) -> None:
+        """Run the trials of one pass whose keys are `missing`, in as many processes as it takes.
+
+        `later` are the trials of the passes that follow, for the estimate of the time left.
+        """
+        pending = [trial for trial in order if trial.key in missing]
+        if not pending:
+            return
+        self.of_pass, self.planned = about, planned
+        # The times of earlier passes predict better than the plan, so the plan's correction starts anew.
+        before = self.store.read(self.study, self.host.id)
+        # By key of a trial that passed its gate with this code: the process in which it did.
+        self.gated = {
+            record.key: record.process.id
+            for record in before
+            if record.status == "ok" and record.facts.get("gate") and record.versions.get("source") == self.host.source
+        }
+        self.expected_s, self.clock = expected_s(order, about, before, self.scale), Stopwatch()
+        self.later_s = sum(
+            estimate_s(trials, pass_at(self.profile, self.study, self.scale, number), before, self.scale)
+            for number, trials in later.items()
+        )
+        self.watch.begin_pass()
+        while pending:
+            wanted = processes_of(pending[0])
+            together = [trial for trial in pending if processes_of(trial) == wanted]
+            self.later = [trial for trial in pending if processes_of(trial) != wanted]
+            if reason := self.processes.why_none(together[0]):
+                self._fail(together, new_id(), "unsupported", reason)
+                pending = self.later
+                continue
+            with self.processes.start(together, about, [trial.key in self.gated for trial in together]) as worker:
+                pending = self._follow(worker, together) + self.later
+
+    def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
+        """Record a worker's results until it ends or must be ended. Return the trials of `pending` that remain."""
+        hello: dict[str, Any] = {}
+        position, started = 0, time.monotonic()
+
+        def record(trial: Trial, outcome: dict[str, Any]) -> None:
+            process = Process(id=worker.id, position=position, startup_s=hello.get("startup_s", 0.0))
+            self._record(trial, process, hello.get("details", {}), outcome, started)
+
+        deadline = started + STARTUP_LIMIT_S
+        while pending:
+            trial = pending[0]
+            try:
+                event = worker.next_event(deadline - time.monotonic())
+            except TimeoutError:
+                if not hello:
+                    why = f"did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
+                    return self._not_started(pending, worker.id, "timeout", why)
+                where, facts = worker.where_it_hangs()
+                reason = f"no result within {self.of_pass.timing.limit_s:.0f} s{where}"
+                outcome = {"status": "timeout", "reason": reason, "facts": facts}
+                record(trial, outcome)
+                return pending[1:]
+            if event is None:
+                status, reason = worker.why_it_died()
+                if not hello:
+                    return self._not_started(
+                        pending, worker.id, "crashed", f"did not start: {reason}. Its log: {self.log}."
+                    )
+                record(trial, {"status": status, "reason": reason})
+                return pending[1:]
+            if event["event"] == "hello":
+                hello = event
+            elif event["event"] == "start":
+                started = time.monotonic()
+                deadline = started + self.of_pass.timing.limit_s
+                self._show(pending, "preparing", 0.0)
+            elif event["event"] == "progress":
+                self._show(pending, event["phase"], event["share"])
+            elif event["event"] == "done":
+                record(trial, event)
+                pending, position = pending[1:], position + 1
+                started = time.monotonic()
+                deadline = started + STARTUP_LIMIT_S
+                if event["status"] in ("oom", "crashed"):
+                    return pending
+        return pending
+
+    def _not_started(self, pending: list[Trial], process: str, status: str, why: str) -> list[Trial]:
+        """Return the trials that remain after a process that did not start.
+
+        For Keras, record all of `pending` as failed and return an empty list: trials of other frameworks may still run.
+        Otherwise raise LabkitError.
+        """
+        framework = pending[0].framework
+        if not is_keras(framework):
+            raise LabkitError(f"a worker process {why}")
+        self._fail(pending, process, status, f"the process for {title_of(framework)} {why}")
+        return []
+
+    def _fail(self, trials: list[Trial], process: str, status: str, reason: str) -> None:
+        """Record the same status and reason for each trial of a process that could not run any."""
+        for position, trial in enumerate(trials):
+            made_by = Process(id=process, position=position, startup_s=0.0)
+            self._record(trial, made_by, {}, {"status": status, "reason": without_paths(reason)}, time.monotonic())
+
+    def _record(
+        self,
+        trial: Trial,
+        process: Process,
+        details: dict[str, str],
+        outcome: dict[str, Any],
+        started: float,
+    ) -> None:
+        wall_s = outcome.get("wall_s", time.monotonic() - started)
+        result = result_of(outcome["result"]) if outcome.get("result") else None
+        facts = dict(outcome.get("facts", {}))
+        if trial.key in self.gated and "gate" not in facts:
+            facts["gate_passed_in"] = self.gated[trial.key]
+        if trial.nodes > 1:
+            facts["telemetry_of"] = f"the first of {trial.nodes} nodes"
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            telemetry = self.watch.of_trial(
+                trial, result=result if isinstance(result, Blocks) else None, windows=outcome.get("windows", {})
+            )
+        except KeyboardInterrupt as error:  # the trial is done, so its record is written first
+            interrupt, telemetry = error, Telemetry(status="lost", reason="interrupted while the trial ended")
+        record = Record(
+            study=self.study,
+            scale=self.scale,
+            key=trial.key,
+            trial=trial.as_dict(),
+            pass_number=self.of_pass.number,
+            short=self.of_pass.short,
+            timing=self.of_pass.timing.model_dump(include={"warmup_s", "timed_s", "block_s"}),
+            planned=self.planned,
+            process=process,
+            host=self.host.id,
+            devices_used=trial.devices_taken,
+            versions={**self.host.versions(trial.framework), **details},
+            status=outcome["status"],
+            reason=outcome["reason"],
+            started_at=outcome.get("started_at") or utc_now(),
+            wall_s=wall_s,
+            phases_s=outcome.get("phases_s", {}),
+            facts=facts,
+            result=result,
+            telemetry=telemetry,
+        )
+        self.store.append(record)
+        if interrupt is not None:
+            raise interrupt
+        self.watch.keep(trial, scale=self.scale, pass_number=self.of_pass.number)
+        self.clock.add(self.expected_s[trial.key], wall_s)
+        self.progress.finished_one()
+        if record.status in ("crashed", "timeout"):
+            self.failed += 1
+            # Without a GPU that the driver lost, every further trial would fail, each after a start of seconds.
+            if self.profile.device.kind == "cuda" and (lost := lost_gpus(self.host)):
+                raise LabkitError(
+                    f"the driver no longer lists {len(lost)} of {len(self.host.gpus)} GPUs ({lost[0]}). Finished "
+                    f"measurements are kept. Make `nvidia-smi` list the GPU again, often by a restart of the machine; "
+                    f"the same command then measures the rest."
+                )
+
+    def _show(self, pending: list[Trial], phase: str, share: float) -> None:
+        rest_s = together_s([*pending, *self.later], self.expected_s)
+        rest_s -= share * (timed_s(pending[0], self.of_pass.timing) if phase == "timed" else 0)
+        left_s = self.clock.correct(rest_s + self.later_s)
+        trial = trial_label(pending[0], beside=pending)
+        last = max(self.planned.passes.values())
+        what = f"pass {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
+        self.progress.show(what, left_s)

@@ -1,0 +1,43 @@
+"""Sets the number of CPU threads that a trial asks for, and restores the process's number afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from labkit.errors import Unsupported
+from workbook import ranks
+from workbook.hardware.cpu_limits import usable_threads
+from workbook.trials.trial import Trial
+
+
+@contextmanager
+def threads_of(trial: Trial) -> Iterator[None]:
+    """Set PyTorch's threads to the trial's number within the context; 0 leaves PyTorch's own number.
+
+    Engines of other libraries read `trial.threads` themselves. Several processes on one CPU share its threads evenly.
+    Raise Unsupported for more threads than this process may run at once, because they would take turns on fewer
+    processors; and for threads asked of a framework other than PyTorch.
+    """
+    team, usable = ranks.team(), usable_threads()
+    wanted = trial.threads
+    if not wanted and team is not None and trial.device == "cpu":
+        wanted = max(1, usable // max(1, team.size // trial.nodes))
+    if not wanted:
+        yield
+        return
+    if wanted > usable:
+        raise Unsupported(
+            f"the trial asks for {trial.threads} threads, and this process may run {usable} at once (the least that "
+            f"processors, affinity mask and control group allow)"
+        )
+    if trial.framework not in ("torch", "keras-torch"):
+        raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}")
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

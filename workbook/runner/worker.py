@@ -1,0 +1,70 @@
+"""One process of a pass: runs its trials one after the other and reports each when it ends.
+
+The runner starts it as `python -m workbook.runner.worker`. The job is one JSON line on stdin, which then stays open.
+When stdin closes, the runner is gone and this process ends. Events are JSON lines on the original stdout. Output of
+libraries goes to stderr, which the runner keeps as a log.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from workbook.runner.execution import run
+from workbook.runner.framework import framework_details
+from workbook.runner.preparing import Data
+from workbook.runner.protocol import Events, Pass, startup_s
+from workbook.trials.trial import trial_from_dict
+
+
+def main() -> int:
+    """Run the job that stdin brings. Return 0, or 3 after a trial that crashed or ran out of memory."""
+    faulthandler.enable()
+    events = _Stdout()
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    events.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
+    of_pass, data = Pass.model_validate(job["pass"]), Data()
+    for values, gate_passed in zip(job["trials"], job["gate_passed"], strict=True):
+        trial = trial_from_dict(values)
+        events.send(event="start", key=trial.key)
+        outcome = run(trial, of_pass, data, events, gate_passed=gate_passed)
+        events.send(event="done", key=trial.key, **outcome)
+        if outcome["status"] in ("oom", "crashed"):
+            return 3  # the remains of such a trial must not affect the next: the runner starts a fresh process
+    return 0
+
+
+def _die_with_parent() -> None:
+    """Wait until stdin closes, which happens however the runner ends. Then kill this process and its children.
+
+    `sys.stdin.read` would hold the lock of `sys.stdin`, and a forked process (a DataLoader's worker) would wait for the
+    lock when it closes its copy.
+    """
+    while os.read(0, 4096):
+        pass
+    if os.getpgrp() == os.getpid():  # the runner made this process the head of its group
+        os.killpg(0, signal.SIGKILL)
+    os._exit(4)
+
+
+class _Stdout(Events):
+    """Events written to a copy of stdout. Everything else that prints to stdout goes to stderr."""
+
+    def __init__(self) -> None:
+        self._fd = os.dup(1)
+        os.dup2(2, 1)
+
+    def send(self, **event: Any) -> None:
+        data = (json.dumps(event, allow_nan=False) + "\n").encode()
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""DataFrames for figures and tables: estimates in display order, reasons for missing estimates, cells as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from workbook.results.columns import NOT_MEASURED, check_columns, single
+from workbook.results.estimates import estimate
+from workbook.show.labels import heading, in_order, is_missing, label, phrase
+from workbook.show.quantities import MISSING, NAN, metric_of, number
+
+INTERVAL = ("value", "low", "high")
+NUMBER_DIGITS = 4  # of the tables behind figures, which give exact values
+
+
+def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """Return one row per group of `by`, in display order: `value`, `low`, `high`, …, and a `reason` if `value` is NaN.
+
+    `data` is a table of results, or is aggregated already (it has the columns `value` and `by`). Raise UserError for a
+    missing column, and where `estimate` raises it.
+    """
+    check_columns(data, ())
+    single(metric)
+    aggregated = "value" in data and metric not in data
+    if data.empty:
+        nothing = pd.DataFrame({name: [] for name in (*by, *INTERVAL, "reason")})
+        nothing.attrs = dict(data.attrs)
+        return nothing
+    check_columns(data, [*by, "value" if aggregated else metric])
+    if aggregated:
+        frame = data.reset_index(drop=True).assign(reason=[_reason(row) for row in data.to_dict("records")])
+        frame = frame.assign(**{end: NAN for end in ("low", "high") if end not in frame})
+    else:
+        frame = _with_failures(data, estimate(data, metric, by), by)
+    frame["reason"] = frame["reason"].where(frame["value"].isna(), "")
+    frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
+    frame.attrs = dict(data.attrs)
+    return frame
+
+
+def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the rows sorted by the columns `by`, each in the order of `labels.in_order`."""
+    if not by or frame.empty:
+        return frame
+    frame = frame.reset_index(drop=True)
+    places = {name: {value: place for place, value in enumerate(in_order(frame[name], name))} for name in by}
+    ranks = frame[list(by)].apply(lambda column: column.map(lambda value: places[column.name].get(value, NAN)))
+    ranks = ranks.astype(float)  # the ranks of a categorical column are categorical
+    return frame.loc[ranks.sort_values(list(by), kind="stable").index].reset_index(drop=True)
+
+
+def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return every group of the data with its estimate and the reason to show if the estimate is missing."""
+    data = data[[name for name in data if name in (*by, "status", "reason")]]  # rows of all metrics are slow
+    if not by:
+        estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
+        return estimated.assign(reason=_reason(_first_failure(data)))
+    reasons = [
+        {**dict(zip(by, key, strict=True)), "reason": _reason(_first_failure(group))}
+        for key, group in data.groupby(list(by), sort=False, observed=True, dropna=False)
+    ]
+    return pd.DataFrame(reasons).merge(estimated, on=list(by), how="left")
+
+
+def _first_failure(group: pd.DataFrame) -> dict[str, Any]:
+    failed = group[group["status"] != "ok"] if "status" in group else group
+    rows: list[dict[str, Any]] = failed.head(1).to_dict("records")
+    return rows[0] if rows else {}
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    """Return status and reason as `out of memory: 80 GiB were asked for`, without a missing part."""
+    status, reason = (row.get(name) for name in ("status", "reason"))
+    words = [] if is_missing(status) or status in ("ok", "") else [label("status", status)]
+    words += [] if is_missing(reason) or not reason else [str(reason)]
+    return ": ".join(words) or NOT_MEASURED
+
+
+def why_nothing(frame: pd.DataFrame) -> str:
+    """Return why a table has no value: `attrs["reason"]`, or up to three different reasons of its rows."""
+    if frame.attrs.get("reason"):
+        return str(frame.attrs["reason"])
+    reasons = [] if "reason" not in frame else list(dict.fromkeys(map(str, frame["reason"].dropna())))
+    return "; ".join([reason for reason in reasons if reason not in ("", NOT_MEASURED)][:3]) or NOT_MEASURED
+
+
+def configuration(row: Mapping[str, Any]) -> str:
+    """Return the configuration of a row as text: `ResNet-50, batch 256`."""
+    names = [name for name in row if name not in (*INTERVAL, "reason", "passes", "hosts", "status")]
+    return ", ".join(phrase(name, row[name]) for name in names if not is_missing(row[name])) or "this"
+
+
+def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the numbers behind a figure as text, in display units, without empty columns."""
+    registered = metric_of(metric) if metric else None
+    columns: dict[str, list[str]] = {}
+    for name in data:
+        cells = data[name].tolist()
+        if all(is_missing(cell) or cell == "" for cell in cells):
+            continue
+        if name in INTERVAL:
+            scale = registered.scale if registered else 1.0
+            columns[name] = [number(cell * scale, NUMBER_DIGITS) for cell in cells]
+        elif isinstance(cells[0], float) and name not in ("passes", "hosts"):
+            scale = 1.0 if metric_of(name).unit in ("%", "x") else metric_of(name).scale  # as its heading says
+            columns[name] = [number(cell * scale, NUMBER_DIGITS) for cell in cells]
+        else:
+            columns[name] = [label(name, cell) for cell in cells]
+    headings = {name: heading(name) for name in columns}
+    if "passes" not in data:  # `low` and `high` are a range of readings, not an interval
+        headings |= {"low": "from", "high": "to"} if "low" in columns else {}
+    if registered and registered.label:
+        headings["value"] = (
+            f"{heading(metric)}, {registered.unit}" if registered.unit in ("%", "x") else heading(metric)
+        )
+    return pd.DataFrame(columns).rename(columns=headings).replace("", MISSING)

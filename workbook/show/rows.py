@@ -1,0 +1,273 @@
+"""Plots with a row per configuration: dots with intervals, stacked bars."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from labkit.errors import unknown
+from workbook.results.columns import single, unique
+from workbook.show.draw import (
+    Look,
+    Note,
+    axis_title,
+    fit,
+    legend,
+    looks,
+    may_be_log,
+    nothing,
+    panels,
+    place_notes,
+    reach,
+    value_axis,
+)
+from workbook.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
+from workbook.show.frames import estimates, why_nothing
+from workbook.show.labels import in_order, label, phrase
+from workbook.show.quantities import NAN, amount, digits_of, metric_of
+
+Order = Literal["ascending", "descending"]
+_ROW_IN, _TALL_ROW_IN = 0.36, 0.5  # height of a row with a one-line and a two-line name
+_ENDS_IN = 0.75  # height of the axis below and the legend above
+_LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
+_REASON_CHARACTERS = 38
+_TICKS = ("|", "x", "+", "*")  # markers of reference values, in turn
+_TICK_PT = {"|": 16, "x": 7, "+": 9, "*": 8}
+_BESIDE_DOT = [
+    (0.0, 5.0, "center", "bottom"),
+    (4.0, 5.0, "right", "bottom"),
+    (-4.0, 5.0, "left", "bottom"),
+    (0.0, -5.0, "center", "top"),
+]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Estimates of a metric, with a row of the plot per combination of the columns `names`."""
+
+    frame: pd.DataFrame
+    names: list[str]
+    metric: str
+    hue: str | None
+
+    @property
+    def keys(self) -> list[dict[str, Any]]:
+        """The columns and values of each row of the plot."""
+        keys: list[dict[str, Any]] = self.frame[self.names].drop_duplicates().to_dict("records")
+        return keys
+
+    def at(self, key: Mapping[str, Any], frame: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the estimates of a row of the plot, or the rows of `frame` that match it in their common columns."""
+        frame = self.frame if frame is None else frame
+        chosen = np.ones(len(frame), dtype=bool)
+        for name in set(key) & set(frame.columns):
+            same = frame[name].isna() if pd.isna(key[name]) else frame[name] == key[name]
+            chosen &= same.to_numpy(dtype=bool)
+        return frame[chosen]
+
+    def axes(self, ax: Any) -> tuple[Any, Any]:
+        """Return a drawing and its axes, with the names of the rows at the left and the first row on top."""
+        row_in = _TALL_ROW_IN if len(self.names) > 1 else _ROW_IN
+        height_in = (row_in * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT
+        drawing, (axes, *_) = panels(ax, height_in=height_in)
+        axes.set_ylim(len(self.keys) - 0.4, -0.6)
+        axes.set_yticks([])
+        axes.grid(visible=False, axis="y")
+        for place, key in enumerate(self.keys):
+            first, *details = [phrase(name, value) for name, value in key.items()]
+            texts = [first, ", ".join(details)] if details else [first]
+            for line, text in enumerate(texts):  # one text per line, so that each ends at the axis in any font
+                up = ((len(texts) - 1) / 2 - line) * (font_pt() + 2)
+                _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
+        return drawing, axes
+
+    def figure(self, drawing: Any, kind: str, name: str, title: str, caption: str) -> Figure:
+        """Return the figure. The alternative text names the kind of plot, the metric and the columns."""
+        alt = f"{title or kind}: {axis_title(self.metric)} by {', '.join(self.names)}"
+        return Figure(drawing, name or slug(self.metric, *self.names), alt, self.frame, title, caption, self.metric)
+
+
+def dots(
+    data: pd.DataFrame,
+    *,
+    y: str | Sequence[str],
+    x: str,
+    hue: str | None = None,
+    sort: Order | None = None,
+    log: bool | None = None,
+    pair: bool = True,
+    numbers: bool = True,
+    ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
+    ticks: pd.DataFrame | None = None,
+    limits: tuple[float, float] | None = None,
+    title: str = "",
+    caption: str = "",
+    name: str = "",
+    ax: Any = None,
+) -> Figure:
+    """Draw a row per `y` with dots at the metric `x` and 95 % intervals as whiskers; `pair` joins the dots of a row.
+
+    `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
+    `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
+    `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
+    mark of its own. The axis has the `limits` (SI), or those of `draw.reach`; both cut off longer whiskers. A row
+    without a value shows its reason.
+
+    >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
+    >>> dots(frame, y="model", x="images_per_s").alt
+    'Dots: images/s by model'
+    """
+    rows = _rows(data, y, x, hue, sort)
+    with styled():
+        values, scale = rows.frame["value"].dropna(), metric_of(x).scale
+        if values.empty:
+            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, title, caption)
+        drawing, axes = rows.axes(ax)
+        is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
+        is_log = may_be_log(values) and (is_wide if log is None else log)
+        axes.set_xscale("log" if is_log else "linear")
+        printed = [] if ticks is None else [ticks["value"]]
+        marks = _marks(ticks)
+        shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
+        fit(axes, "x", shown * scale, log=is_log, pad=0.1)
+        chosen = looks(rows.frame[hue], hue) if hue else {None: Look(colour("ink"), "o")}
+        notes, obstacles = [], []
+        for place, key in enumerate(rows.keys):
+            points = rows.at(key).dropna(subset=["value"])
+            if points.empty:
+                _reason(axes, place, why_nothing(rows.at(key)), lines=len(rows.names))
+            elif pair and len(points) > 1:
+                ends = points["value"].min() * scale, points["value"].max() * scale
+                axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
+            for row in points.to_dict("records"):
+                look, point = chosen[row[hue] if hue else None], row["value"] * scale
+                _whisker(axes, row, place, scale, look.colour)
+                axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
+                if numbers:
+                    notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
+            for row in [] if ticks is None else rows.at(key, ticks).dropna(subset=["value"]).to_dict("records"):
+                mark = marks.get(row.get("label"), _TICKS[0])
+                shape = {"marker": mark, "markersize": _TICK_PT[mark], "markeredgewidth": 1.6, "linestyle": "none"}
+                at = row["value"] * scale
+                axes.plot([at], [place], color=colour("ink"), zorder=3, **shape)
+                obstacles.append(([at, at], [place - 0.3, place + 0.3]))
+            if ratio is not None:
+                beside, metric = ratio if isinstance(ratio, tuple) else (ratio, "speedup")
+                for row in rows.at(key, beside).dropna(subset=["value"]).head(1).to_dict("records"):
+                    digits = digits_of(row["value"], row.get("low", NAN), row.get("high", NAN))
+                    text = amount(row["value"], metric, digits)
+                    _write(axes, (1, place), (6, 0), text, fontweight="bold")
+        references = [(name, Look(colour("ink"), mark)) for name, mark in marks.items()]
+        legend(axes, _entries(rows, chosen) + references, owned=ax is None)
+        value_axis(axes, "x", log=is_log)
+        axes.set_xlabel(axis_title(x, log=is_log))
+        place_notes(axes, notes, obstacles)
+    return rows.figure(drawing, "Dots", name, title, caption)
+
+
+def stack(
+    data: pd.DataFrame,
+    *,
+    y: str | Sequence[str],
+    part: str,
+    value: str,
+    hatched: Sequence[str] = (),
+    total: pd.DataFrame | None = None,
+    title: str = "",
+    caption: str = "",
+    name: str = "",
+) -> Figure:
+    """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
+
+    `value` is a metric. Parts in `hatched`, such as "waiting", are hatched. `total` are estimates of whole bars, of
+    which complete parts are shares: means of parts need not add up to it. The total says whether parts are missing.
+
+    >>> frame = pd.DataFrame({"model": "vgg16", "part": ["convolution", "waiting"], "value": [0.004, 0.002]})
+    >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
+    'step-s-model'
+    """
+    rows = _Rows(estimates(data, value, unique(y, single(part))), unique(y), value, part)
+    with styled():
+        if rows.frame["value"].isna().all():
+            return rows.figure(nothing(None, why_nothing(rows.frame)), "Stacked bars", name, title, caption)
+        drawing, axes = rows.axes(None)
+        parts = in_order(rows.frame[part], part)
+        solid = [kind for kind in parts if kind not in hatched]
+        fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
+        hatching = {"facecolor": "none", "edgecolor": colour("soft"), "hatch": "////", "linewidth": 0.8}
+        for place, key in enumerate(rows.keys):
+            pile = rows.at(key)
+            points, left = pile.dropna(subset=["value"]), 0.0
+            summed, is_whole = points["value"].sum(), len(points) == len(pile)
+            whole = summed if total is None or not is_whole else rows.at(key, total)["value"].sum() or summed
+            scale = metric_of(value).scale * (whole / summed if summed else 1.0)
+            for row in points.to_dict("records"):
+                width = row["value"] * scale
+                axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
+                left += width
+            if points.empty:
+                _reason(axes, place, why_nothing(pile))
+                continue
+            text = amount(whole, value) + ("" if is_whole else " without missing parts")
+            axes.annotate(text, (left, place), (5, 0), textcoords="offset points", va="center")
+        axes.margins(x=0.12)
+        value_axis(axes, "x", log=False)
+        axes.set_xlabel(axis_title(value))
+        shades = {kind: fills[kind]["color"] if kind in fills else colour("soft") for kind in parts}
+        legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=True)
+    return rows.figure(drawing, "Stacked bars", name, title, caption)
+
+
+def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, sort: Order | None) -> _Rows:
+    """Return the estimates in display order, or sorted by the largest value of each row, missing values last."""
+    frame, names = estimates(data, x, unique(y, single(hue))), unique(y)
+    if sort not in (None, *get_args(Order)):
+        raise unknown("order of rows", sort, get_args(Order))
+    if sort is not None and len(frame):
+        largest = frame.groupby(names, sort=False, dropna=False)["value"].transform("max")
+        frame = frame.loc[largest.sort_values(ascending=sort == "ascending", kind="stable").index]
+    return _Rows(frame.reset_index(drop=True), names, x, hue)
+
+
+def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
+    """Return the legend's entries: the values of hue that are drawn."""
+    if rows.hue is None:
+        return []
+    drawn = set(rows.frame.dropna(subset=["value"])[rows.hue])
+    return [(label(rows.hue, kind), look) for kind, look in chosen.items() if kind in drawn]
+
+
+def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
+    """Return the marker of each kind of reference value, by its name in the legend."""
+    if ticks is None:
+        return {}
+    names = list(ticks["label"].dropna().unique()) if "label" in ticks else ["reference"]
+    return {name: _TICKS[place % len(_TICKS)] for place, name in enumerate(names)}
+
+
+def _value(row: Mapping[str, Any], metric: str) -> str:
+    return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
+
+
+def _whisker(axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str) -> None:
+    """Draw the interval of a row, if it has one; the axes cut off what lies outside them."""
+    low, high = row["low"] * scale, row["high"] * scale
+    if np.isfinite(high - low):
+        axes.hlines(place, low, high, color=hexadecimal, linewidth=2, zorder=2.5)
+
+
+def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:
+    """Write the reason in place of a missing value, in up to `lines` lines and never more than two."""
+    wrapped = textwrap.wrap(reason, _REASON_CHARACTERS, max_lines=min(lines, 2), placeholder=" …")
+    _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
+
+
+def _write(axes: Any, at: tuple[float, float], offset_pt: tuple[float, float], text: str, **looks_of_text: Any) -> None:
+    """Write a text beside a row; `at` is a share of the width of the axes, and the number of the row."""
+    words = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center", **looks_of_text}
+    axes.annotate(text, at, offset_pt, **words)

@@ -1,0 +1,60 @@
+"""The setup line at the top of a page: networks, task, images, device and number of runs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from workbook.show.labels import label
+
+MOST_NAMES = 5
+_TASKS = {"train": "training", "infer": "inference", "gan": "adversarial training"}
+
+
+@dataclass(frozen=True)
+class SetupLine:
+    """The setup of a study in one line, for display in a notebook."""
+
+    text: str
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": self.text, "text/html": f'<p class="lk-setup">{html.escape(self.text)}</p>'}
+
+
+def setup_line(frame: pd.DataFrame) -> SetupLine:
+    """Return the setup of a table of results in one line: networks, task, images, device, runs.
+
+    >>> import labkit
+    >>> workbook.setup_line(workbook.load("h200", "inference").frame())  # doctest: +SKIP
+    """
+    networks = frame[frame["workload"].isin(list(_TASKS))]
+    if networks.empty:
+        return SetupLine("not measured on this device")
+    models = list(dict.fromkeys(networks["model"]))
+    named = ", ".join(label("model", model) for model in models)
+    sizes = " and ".join(f"{size} px" for size in sorted(networks["image_px"].dropna().unique()))
+    parts = [
+        named if len(models) <= MOST_NAMES else f"{len(models)} networks",
+        " and ".join(_TASKS[task] for task in dict.fromkeys(networks["workload"])),
+        f"{sizes} {_data(networks['data'].unique())}",
+        " and ".join(dict.fromkeys(networks["device_name"].dropna())),
+        _runs(networks),
+    ]
+    return SetupLine(" · ".join(parts))
+
+
+def _data(names: Iterable[str]) -> str:
+    titles = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
+    titles |= {"drawn_jpegs": "drawn JPEG images", "own_jpegs": "own JPEG images", "ilsvrc2012": "ImageNet images"}
+    return " and ".join(titles.get(name, name.replace("_", " ")) for name in names)
+
+
+def _runs(frame: pd.DataFrame) -> str:
+    counts = frame.groupby("key_hash")["pass_number"].nunique() if "key_hash" in frame else frame["pass_number"]
+    least, most = int(counts.min()), int(counts.max())
+    if most > 1:
+        return f"{least} to {most} fresh processes" if least < most else f"{most} fresh processes"
+    return "smoke: one short run, no intervals" if (frame["scale"] == "smoke").all() else "one process"

@@ -1,0 +1,335 @@
+"""A table of estimates: one row per configuration, one column per metric, failures with their reasons."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import pandas as pd
+from markupsafe import Markup
+
+from labkit.errors import UserError, one_of
+from workbook.registry import METRICS
+from workbook.results.columns import NOT_MEASURED, check_columns, unique
+from workbook.show.frames import INTERVAL, configuration, estimates, sorted_rows
+from workbook.show.labels import heading, in_order, is_missing, label
+from workbook.show.quantities import (
+    INVERTED_BELOW,
+    MISSING,
+    NAN,
+    WIDE,
+    amount,
+    digits_of,
+    factor,
+    half_width,
+    lacks_subject,
+    metric_of,
+    number,
+    points,
+)
+
+NOT_RUN = "not run"
+EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
+# The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
+Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
+Intervals = Literal["wide", "all"]
+_UNITS = "|".join(sorted({re.escape(metric.unit) for metric in METRICS.values() if metric.unit}))
+_WITH_UNIT = re.compile(rf"(.+), ({_UNITS})")
+_NUMBER = re.compile(r"(at (least|most) )?[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
+_WITH_RANGE = re.compile(r"(.*\S) ([(\[].*[)\]])")
+_SHORT = 20  # characters
+_SOFT = 'style="color:var(--lk-soft,inherit);font-weight:normal"'
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for display in a notebook: `frame` holds the texts as shown, `data` the numbers."""
+
+    frame: pd.DataFrame
+    data: pd.DataFrame
+    caption: str = ""
+    heads: int = 1  # number of leading columns that name the row
+    best_row: int | None = None
+    reasons: Mapping[tuple[int, str], str] = field(default_factory=dict)  # (row, heading) -> why the value is missing
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        text = "not measured" if self.frame.empty else self.frame.to_string(index=False)
+        names = self.frame.columns[self.heads :]
+        empty = {row for row in range(len(self.frame)) if all((row, name) in self.reasons for name in names)}
+        failed = [
+            (row, name, why)
+            for (row, name), why in self.reasons.items()
+            if row not in empty and why not in (NOT_RUN, NOT_MEASURED)  # an empty row shows its reason inline
+        ]
+        items = "".join(
+            f"<li>{html.escape(f'{configuration(self._row(row))}, {name}: {why}')}</li>" for row, name, why in failed
+        )
+        missing = f"<details><summary>Missing values: {len(failed)}</summary><ul>{items}</ul></details>"
+        table = table_html(self.frame, self.caption, heads=self.heads, best_row=self.best_row, reasons=self.reasons)
+        return {"text/plain": f"{self.caption}\n{text}".strip(), "text/html": table + missing * bool(failed)}
+
+    def _row(self, row: int) -> dict[str, Any]:
+        names = self.data.columns[: self.heads]
+        return {str(name): self.data[name].iloc[row] for name in names}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of values, in the order of the table's rows."""
+
+    heading: str
+    form: str  # a metric, `ratio`, `points` or `text`
+    cells: pd.DataFrame  # value, low, high, reason
+
+
+def table(
+    data: pd.DataFrame,
+    rows: str | Sequence[str],
+    values: Values,
+    *,
+    across: str | None = None,
+    best: str | None = None,
+    caption: str = "",
+    intervals: Intervals = "wide",
+) -> Table:
+    """Return a table with a row per combination of the columns `rows`; each value is an estimate over passes.
+
+    `values` names metrics, or maps headings to metrics, text columns, or tables of `ratio` and `difference`. A pair of
+    a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
+    A table's column `bound`, such as "at least ", stands before its values.
+    A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
+    `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
+    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs
+    whose interval is wider than the value. Raise UserError for other `intervals`, and where `estimate` does.
+
+    >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
+    ...                       "high": [5_700, 14_900]})
+    >>> table(frame, rows="batch", values={"images/s": (frame, "images_per_s")}).frame["images/s"].tolist()
+    ['3,700 [2,400, 5,700]', '14,700']
+    """
+    one_of("choice of intervals", intervals, get_args(Intervals))
+    check_columns(data, ())
+    names = unique(rows)
+    keys = _keys(data, names, values)
+    columns = list(_columns(data, keys, names, values, across))
+    cells: dict[str, list[str]] = {}
+    amounts: dict[str, Any] = {}
+    reasons: dict[tuple[int, str], str] = {}
+    for column in columns:
+        records = column.cells.to_dict("records")
+        cells[column.heading] = [row.get("bound", "") + _text(row, column.form, intervals) for row in records]
+        amounts[column.heading] = column.cells["value"].tolist()
+        if column.form != "text":
+            amounts |= {f"{column.heading} {end}": column.cells[end].tolist() for end in ("low", "high")}
+        for place, row in enumerate(records):
+            if cells[column.heading][place] == MISSING:
+                reasons[place, column.heading] = row["reason"] if row.get("reason") else NOT_RUN
+    varying = [name for name in names if len(keys) < 2 or keys[name].nunique(dropna=False) > 1]
+    frame = pd.DataFrame({heading(name): [label(name, value) for value in keys[name]] for name in varying} | cells)
+    for place in range(len(frame)):
+        absent = [reasons.get((place, column.heading)) for column in columns]
+        if columns and all(absent):
+            frame.loc[place, columns[0].heading] = absent[0]
+    numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
+    caption = "" if lacks_subject(caption) else caption
+    return Table(frame, numbers, caption, len(varying), _best_row(data, keys, names, across, best), reasons)
+
+
+def _keys(data: pd.DataFrame, names: list[str], values: Values) -> pd.DataFrame:
+    """Return the rows' keys in display order, from `data` or else from the first table in `values` that has `names`."""
+    tables = [data, *(frame for _, frame, _ in _specified(values) if frame is not None)]
+    source = next((frame for frame in tables if set(names) <= set(frame.columns)), None)
+    if source is None and len(data):
+        check_columns(data, names)
+    distinct = pd.DataFrame(columns=names) if source is None else source[names].drop_duplicates()
+    return sorted_rows(distinct, names).reset_index(drop=True)
+
+
+def _specified(values: Values) -> Iterator[tuple[str, pd.DataFrame | None, str]]:
+    """Yield (heading, table or None, form) for each requested column."""
+    if not isinstance(values, Mapping):
+        values = {heading(name): name for name in ([values] if isinstance(values, str) else values)}
+    for title, form in values.items():
+        if isinstance(form, str):
+            yield title, None, form
+        elif isinstance(form, tuple):
+            yield title, form[0], form[1]
+        else:
+            yield title, form, "points" if (form["value"] < 0).any() else "ratio"
+
+
+def _columns(
+    data: pd.DataFrame, keys: pd.DataFrame, names: list[str], values: Values, across: str | None
+) -> Iterator[_Column]:
+    specified = list(_specified(values))
+    metrics = [form for _, given, form in specified if given is None]
+    for title, given, form in specified:
+        if given is not None:
+            frame = given.assign(reason=NOT_MEASURED) if "reason" not in given else given
+        elif form in data and not pd.api.types.is_numeric_dtype(data[form]) and len(data):
+            frame, form = _texts(data, form, unique(names, across)), "text"
+        else:
+            frame = estimates(data, form, unique(names, across))
+        by = across if across in frame else None
+        spread = in_order(frame[by], by) if by else []
+        if len(spread) < 2 and not (spread and given is None):
+            yield _Column(title, form, _beside(keys, frame, names))
+            continue
+        for value in spread:
+            cells = _beside(keys, frame[frame[by] == value], names)
+            yield _Column(_spread(title, label(str(by), value), form, given is None and len(metrics) == 1), form, cells)
+
+
+def _spread(title: str, name: str, form: str, is_only_metric: bool) -> str:
+    """Return the heading of one of the columns that `across` makes: `baseline, images/s`."""
+    if not is_only_metric:
+        return f"{title}, {name}"
+    unit = metric_of(form).unit
+    return name if unit in ("", "x", "%") else f"{name}, {unit}"
+
+
+def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
+    """Return the texts of a column, one row per group; different texts of a group are joined."""
+    groups = data.groupby(by, sort=False, observed=True, dropna=False)[column]
+    joined = groups.apply(lambda cells: ", ".join(label(column, cell) for cell in in_order(cells, column)) or None)
+    return joined.rename("value").reset_index().assign(low=NAN, high=NAN, reason=NOT_MEASURED)
+
+
+def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return a table's values for each row, joined on the common columns.
+
+    Raise UserError if a row has several values, or if several rows would have the same value.
+    """
+    shared = [name for name in names if name in frame]
+    frame = frame.assign(bound=frame.get("bound", ""))
+    columns = [name for name in (*INTERVAL, "passes", "reason", "bound") if name in frame]
+    if not shared or keys.empty or frame.empty:
+        filler = pd.DataFrame({name: [NAN] * len(keys) for name in INTERVAL})
+        return filler.assign(reason=NOT_MEASURED if frame.empty else NOT_RUN)
+    if keys.duplicated(shared).any():
+        lacking = ", ".join(name for name in names if name not in frame)
+        raise UserError(
+            f"a table gives one value to rows that differ in {lacking}: add this to the `by` of its values."
+        )
+    joined = keys.merge(frame[[*shared, *columns]], on=shared, how="left")
+    if len(joined) != len(keys):
+        raise UserError(
+            f"a table of values has several rows for the same {', '.join(shared)}: choose one with `query`."
+        )
+    return joined.reindex(columns=[*INTERVAL, "passes", "reason", "bound"]).fillna({"reason": NOT_RUN, "bound": ""})
+
+
+def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
+    value, low, high = (row[name] for name in INTERVAL)
+    if is_missing(value):
+        return MISSING
+    if form == "text":
+        return str(value)
+    if form == "points":
+        point, *ends = (points(share, value, low, high) for share in (value, low, high))
+    else:
+        digits = digits_of(value, low, high)
+        point, *ends = _amount(value, form, digits), *(_end(end, value, form, digits) for end in (low, high))
+    wide = form == "points" or half_width(value, low, high) > WIDE
+    if not math.isfinite(high - low):
+        return f"{point} (one run)" if intervals == "all" or row.get("passes") == 1 else point
+    if intervals == "wide" and not wide:
+        return point
+    if row.get("passes") == 2 and half_width(value, low, high) > 1:  # Student's t of two runs spans orders of magnitude
+        return f"{point} (two runs)"
+    return f"{point} [{ends[0]}, {ends[1]}]"
+
+
+def _end(end: float, value: float, form: str, digits: int) -> str:
+    """Return an end of a range as text. A ratio's ends are inverted beside an inverted ratio: 1/2.4 [1/2.8, 1/2.1]."""
+    if form == "ratio":
+        return f"1/{number(1 / end, digits)}" if 0 < value < INVERTED_BELOW and end else number(end, digits)
+    return _amount(end, form, digits).removesuffix(" %").removesuffix("x")
+
+
+def _amount(value: float, form: str, digits: int) -> str:
+    return factor(value, digits) if form == "ratio" else amount(value, form, digits)
+
+
+def _best_row(
+    data: pd.DataFrame, keys: pd.DataFrame, names: list[str], across: str | None, best: str | None
+) -> int | None:
+    """Return the row with the best value of a metric; None without values, or if no direction is better."""
+    if best is None or keys.empty or metric_of(best).better == "neither":
+        return None
+    estimated = estimates(data, best, unique(names, across)).dropna(subset=["value"])
+    if estimated.empty:
+        return None
+    levels = estimated["value"]
+    winner = estimated.loc[levels.idxmax() if metric_of(best).better == "more" else levels.idxmin()]
+    return int((keys == winner[names]).all(axis=1).to_numpy().argmax())
+
+
+def table_html(
+    frame: pd.DataFrame,
+    caption: str = "",
+    *,
+    name: str = "",
+    kind: str = "",
+    heads: int = 1,
+    best_row: int | None = None,
+    reasons: Mapping[tuple[int, str], str] | None = None,
+) -> str:
+    """Return a frame of texts as an HTML table, escaped except `Markup`. The first `heads` columns name the row.
+
+    Without a caption, `name` is the table's label for screen readers. `kind` is a CSS class. A row without any value
+    has its reason in one cell; a single missing value has its reason as a tooltip.
+    """
+    reasons = reasons or {}
+    head = "".join(f'<th scope="col">{_heading(str(column))}</th>' for column in frame)
+    body = []
+    for place, cells_of_row in enumerate(frame.itertuples(index=False)):
+        row = [cell if isinstance(cell, str) else label("", cell) for cell in cells_of_row]
+        names = "".join(f'<th scope="row"{_kept(text)}>{_inline(text)}</th>' for text in row[:heads])
+        absent = [reasons.get((place, column)) for column in frame.columns[heads:]]
+        if absent and all(absent):
+            cells = f'<td colspan="{len(absent)}" class="lk-words">{_inline(str(absent[0]))}</td>'
+        else:
+            cells = "".join(map(_cell, row[heads:], absent))
+        body.append(f"<tr{' class=lk-best style=font-weight:600' if place == best_row else ''}>{names}{cells}</tr>")
+    if not body:
+        body = [f'<tr><td colspan="{max(len(frame.columns), 1)}">{NOT_MEASURED}: no record has a value</td></tr>']
+    title = f"<caption>{_inline(caption)}</caption>" if caption else ""
+    cells_at = [(place, column) for place in range(len(frame)) for column in frame.columns[heads:]]
+    is_empty = frame.empty or (bool(reasons) and all(cell in reasons for cell in cells_at))
+    classes = " ".join(filter(None, ["lk-table", kind, EMPTY if is_empty else ""]))
+    return (
+        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or name or "table")}">'
+        f'<table class="{classes}">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
+
+
+def _heading(text: str) -> str:
+    """Return a heading as HTML, with its unit in a light colour."""
+    parts = _WITH_UNIT.fullmatch(text)
+    return f"{html.escape(parts[1])} <small {_SOFT}>{html.escape(parts[2])}</small>" if parts else html.escape(text)
+
+
+def _cell(text: str, reason: str | None = None) -> str:
+    if reason:
+        return f'<td class="n"><abbr title="{html.escape(reason)}">{html.escape(text)}</abbr></td>'
+    if isinstance(text, Markup) or (not _NUMBER.fullmatch(text) and text != MISSING):
+        return f"<td{_kept(text)}>{_inline(text)}</td>"
+    ranged = _WITH_RANGE.fullmatch(text)
+    if ranged is None:
+        return f'<td class="n">{html.escape(text)}</td>'
+    return f'<td class="n">{html.escape(ranged[1])} <small {_SOFT}>{html.escape(ranged[2])}</small></td>'
+
+
+def _kept(text: str) -> str:
+    """Return the class attribute that keeps a short text on one line; none for markup, which has its own classes."""
+    return "" if isinstance(text, Markup) else f' class="{"lk-short" if len(text) <= _SHORT else "lk-words"}"'
+
+
+def _inline(text: str) -> str:
+    """Return a text as HTML. Text in backticks, such as a command in a reason, is code."""
+    return text if isinstance(text, Markup) else re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -1,0 +1,108 @@
+"""What all readers share: full batches, the count of skipped samples, pinned memory, errors (needs torch)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from labkit.data.order import WHOLE, Shard
+from labkit.errors import LabkitError
+
+if TYPE_CHECKING:
+    from workbook.storage import StoredSet
+
+PATIENCE_S = 120.0  # without a batch in this time, a reader has failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a reader shall deliver; `workbook.storage.readers.open_reader` explains the fields."""
+
+    name: str
+    stored: StoredSet
+    batch: int
+    image_px: int
+    workers: int
+    seed: int
+    device: str
+    shuffled: bool
+    train: bool
+    shard: Shard = WHOLE
+
+    @property
+    def pinned(self) -> bool:
+        """Whether batches on the host are in pinned memory."""
+        return self.device == "cuda"
+
+
+class Part(NamedTuple):
+    """At most a batch: uint8 (n, 3, px, px), int64 (n,), and the number of samples skipped in making it."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    skipped: int = 0
+
+
+class Reader:
+    """Endless full batches of a stored set, made of the parts of `_parts`. `skipped` counts unreadable samples.
+
+    A part that a skipped sample made short waits until short parts fill a batch. So no sample is lost or repeated, and
+    only short parts are copied.
+    """
+
+    on_device = False
+    _parts: Any
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted, self.batch, self.epoch_images = wanted, wanted.batch, wanted.stored.images
+        self.skipped = 0
+        self._short: list[Part] = []
+        self._skipped_in_turn = 0
+
+    def _next_part(self) -> Part:
+        """Return the next samples, at most a batch."""
+        part: Part = next(self._parts)
+        return part
+
+    def close(self) -> None:
+        """End processes and threads, and close files. The reader cannot be used afterwards."""
+        self._parts = iter(())  # libraries end threads and processes to which nothing refers
+
+    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return uint8 (B, 3, px, px) and int64 (B,). Raise LabkitError if a worker died or nothing can be read."""
+        while True:
+            try:
+                part = self._next_part()
+            except Exception as error:
+                raise LabkitError(f"the reader {self.wanted.name} failed: {_first_line(error)}.") from error
+            self.skipped += part.skipped
+            self._skipped_in_turn = 0 if len(part.labels) else self._skipped_in_turn + part.skipped
+            if self._skipped_in_turn >= self.epoch_images:
+                raise LabkitError(
+                    f"the reader {self.wanted.name} can read none of the {self.epoch_images:,} images in "
+                    f"{self.wanted.stored.folder}: make the set anew."
+                )
+            if len(part.labels) == self.batch:
+                return self._ready(part.images, part.labels)
+            if len(part.labels):
+                self._short.append(part)
+            if sum(len(short.labels) for short in self._short) >= self.batch:
+                images = torch.cat([short.images for short in self._short])
+                labels = torch.cat([short.labels for short in self._short])
+                self._short = [Part(images[self.batch :], labels[self.batch :])]
+                return self._ready(images[: self.batch], labels[: self.batch])
+
+    def _ready(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.wanted.pinned and not self.on_device and not images.is_pinned():
+            return images.pin_memory(), labels.pin_memory()
+        return images, labels
+
+
+def _first_line(error: Exception) -> str:
+    """Return the error in one line. A DataLoader's begins with the worker's traceback, and its last line counts."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    line = re.sub(r"^labkit[\w.]+: ", "", lines[-1]) if lines[0].startswith("Caught ") else lines[0]
+    return line.removesuffix(".")[:300]

@@ -1,0 +1,80 @@
+"""Rules of the comparison of CPU and GPU: the baseline and the fastest configuration of each, threads, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from workbook.hardware.profile import Profile
+from workbook.show.frames import sorted_rows
+from workbook.show.labels import label, phrase
+from workbook.studies import sweeps
+from workbook.studies.sweeps import BASELINE, OPTIMISED
+from workbook.trials.trial import OF_NETWORKS
+
+_ALIKE = ["workload", "image_px", "batch"]  # equal on CPU and GPU, besides the network
+
+
+def networks(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of networks in the order of a page (training first, simplest mode first), with two more columns.
+
+    `setting` is equal on CPU and GPU: "training, 224 px, batch 32". `configuration` is the execution mode with
+    precision and, if set, threads or several GPUs: "OpenVINO, BF16", "baseline, FP32, 8 threads".
+    """
+    rows = frame[frame["workload"].isin(OF_NETWORKS)].sort_values("workload", ascending=False, kind="stable")
+    rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads", "devices"])
+    settings = [", ".join(map(phrase, _ALIKE, values)) for values in rows[_ALIKE].itertuples(index=False)]
+    fields = ["mode", "precision", "threads", "devices"]
+    named = [_configuration(*values) for values in rows[fields].itertuples(index=False)]
+    return rows.assign(
+        setting=pd.Series(settings, rows.index, object), configuration=pd.Series(named, rows.index, object)
+    )
+
+
+def _configuration(mode: str, precision: str, threads: int, devices: int) -> str:
+    of_threads = [phrase("threads", threads)] if threads else []
+    of_devices = [f"{devices} GPUs"] if devices > 1 else []
+    return ", ".join([mode, label("precision", precision), *of_threads, *of_devices])
+
+
+def sides(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the baseline and the fastest configuration of each processor; `side` is "baseline" or "optimised".
+
+    Trainings on several GPUs are left out: a side is one processor. `rows` is from `networks`. The fastest is chosen
+    among all configurations that ran in a setting, including the baseline. If all but the baseline failed, it is a
+    failed one; if no other was planned, there is none.
+    """
+    by = ["model", "setting", "device"]
+    rows = rows[rows["devices"] == 1]
+    is_baseline = (rows["mode"] == BASELINE) & (rows["threads"] == 0)
+    baseline, others = rows[is_baseline], rows[~is_baseline]
+    beaten = baseline.merge(others.dropna(subset=["images_per_s"])[by].drop_duplicates())
+    fastest = sweeps.fastest(pd.concat([others, beaten]), by, ["configuration"])
+    return pd.concat([baseline.assign(side=BASELINE), fastest.assign(side=OPTIMISED)], ignore_index=True)
+
+
+def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return linear scaling from the fewest threads of each group of `by`: columns `by`, `threads`, `value` (images/s).
+
+    `rates` has these columns, as `estimate` returns them.
+
+    >>> rates = pd.DataFrame({"workload": "train", "threads": [1, 2, 4], "value": [10.0, 19.0, 30.0]})
+    >>> linear(rates, ["workload"])["value"].tolist()
+    [10.0, 20.0, 40.0]
+    """
+    columns = [*by, "threads", "value"]
+    fewest = rates.sort_values("threads").drop_duplicates(by)[columns]
+    pairs = rates[columns].merge(fewest, on=list(by), suffixes=("", "_fewest"))
+    return pairs.assign(value=pairs["value_fewest"] * pairs["threads"] / pairs["threads_fewest"])[columns]
+
+
+def prices(profile: Profile, devices: Sequence[str]) -> pd.DataFrame:
+    """Return the price per hour of each kind of device (`cpu`, `cuda`): `processor`, `per_hour`, `currency`, `source`.
+
+    A processor without a price in the device file is left out.
+    """
+    priced = [(label("device", device), price) for device in devices if (price := profile.price_of(device)) is not None]
+    currency = profile.cost.currency if profile.cost else ""
+    rows = [(processor, price.value, currency, price.source) for processor, price in priced]
+    return pd.DataFrame(rows, columns=["processor", "per_hour", "currency", "source"])

@@ -1,0 +1,115 @@
+"""Rules of the study of frameworks: settings compared, fastest modes, starts, and the table of the P100 paper."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+from labkit.models import MODELS
+from workbook.show.labels import label
+from workbook.studies import sweeps
+from workbook.studies.compiling import caches
+from workbook.studies.frameworks_trials import runs, why_not_run
+from workbook.studies.planner import Planner
+from workbook.trials.trial import Trial
+
+ALL_MODES = "all modes"
+_SETTING = ["model", "image_px", "batch"]
+_START = {"cold": "cold", "partly cached": "warm", "cached": "warm"}
+_NO_CACHE = "no cache"
+_OF_RUN = ["model", "image_px", "batch", "device", "devices"]
+
+
+def setting_of(trial: Trial) -> str:
+    """Return the setting that all frameworks share.
+
+    >>> setting_of(Trial(model="resnet50", batch=256))
+    'ResNet-50, 32 px, batch 256'
+    """
+    return _setting(trial.model, trial.image_px, trial.batch)
+
+
+def side_by_side(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the timed trainings on one device in each setting that is planned for several frameworks.
+
+    Two more columns are texts: `setting` (network, input, batch) and `way` (execution mode, precision).
+    """
+    timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["devices"] == 1)]
+    timed = timed[timed.groupby(_SETTING)["framework"].transform("nunique") > 1]
+    settings = [_setting(*values) for values in timed[_SETTING].itertuples(index=False)]
+    ways = timed["mode"] + ", " + timed["precision"].str.upper()
+    return timed.assign(setting=pd.Series(settings, timed.index, dtype=object), way=ways.astype(object))
+
+
+def fastest(timed: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each framework's fastest configuration (largest geometric mean over runs) in each setting.
+
+    `timed` is from `side_by_side`. A framework without a result keeps one configuration, which has no `way`.
+    """
+    rows = sweeps.fastest(timed, ["setting", "framework"], ["key_hash"])
+    return rows.assign(way=rows["way"].where(rows["status"] == "ok"))
+
+
+def absent_once(timed: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows for a figure: a framework without any result in a setting has one mode, `all modes`.
+
+    Reasons are cut to their first clause; `trust.failures` has them in full.
+    """
+    ran = timed.groupby(["setting", "framework"])["images_per_s"].transform("count") > 0
+    return timed.assign(mode=timed["mode"].where(ran, ALL_MODES), reason=timed["reason"].map(_first_clause))
+
+
+def starts(timed: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that reached a first step; `start` says how much of the compiled step was on the disk.
+
+    `start` is "cold" (nothing), "warm" (some or all), or "no cache" if nothing is compiled, or every time anew.
+    `regions` is `Results.facts("compiled_regions")`.
+    """
+    first = timed["time_to_first_step_s"].fillna(timed["cached_time_to_first_step_s"])
+    timed = timed.assign(time_to_first_step_s=first)
+    rows = timed.dropna(subset=["time_to_first_step_s"]).merge(caches(regions), on="record", how="left")
+    rows["start"] = rows["compiler_cache"].map(_START).fillna(_NO_CACHE)
+    return rows.sort_values("start", kind="stable")
+
+
+def table_2(lab: Planner, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the trainings of the P100 paper's table 2 with the rows that repeat each in FP32 by the simplest engines.
+
+    `training` (the paper's framework and network), `devices` (GPUs; 0 for a CPU), `total_batch` and `printed` (the
+    speed-up over one GPU) are the paper's. `run_s` is the time that its samples take at the images/s measured here. A
+    training without measured rows has its reason.
+    """
+    asked = [
+        {
+            "training": f"{run.framework} {MODELS[run.model].title}",
+            **dict(zip(_OF_RUN, (run.model, run.image_px, run.batch_of_device, run.device, run.devices), strict=True)),
+            "total_batch": run.batch * run.nodes,
+            "images_of_run": run.samples,
+            "epochs_of_run": run.epochs,
+            "printed": f"{run.speed_up}x" if run.speed_up else "",
+            "why": why_not_run(lab, run),
+        }
+        for run in runs()
+    ]
+    plainest = frame["framework"].map({"keras-jax": "xla"}).fillna("eager")
+    repeated = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["engine"] == plainest)]
+    repeated = repeated[(repeated["precision"] == "fp32") & (repeated["optimizer"] == "sgd")]
+    types = {"image_px": int, "batch": int, "devices": int}
+    rows = pd.DataFrame(asked).merge(repeated.astype(types), on=_OF_RUN, how="left")
+    run_s = (rows["images_of_run"] / rows["images_per_s"]).fillna(rows["epochs_of_run"] * rows["epoch_s"])
+    return rows.assign(
+        run_s=run_s,
+        reason=rows["reason"].fillna(rows["why"]),
+        framework=rows["framework"].fillna(""),
+        devices=rows["devices"].where(rows["device"] == "cuda", 0),
+    )
+
+
+def _setting(model: str, image_px: int, batch: int) -> str:
+    return f"{label('model', model)}, {image_px} px, batch {batch:,}"
+
+
+def _first_clause(reason: str) -> str:
+    """Return `jax is not installed` for `Keras on JAX can't run here: jax is not installed. `make setup-jax` …`."""
+    return re.split(r"[.:] ", reason.rpartition(" can't run here: ")[2])[0]

@@ -1,0 +1,83 @@
+"""Checks on the numbers of a study: failures, missing metrics, throttled blocks, and a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+
+from workbook.results import Results
+from workbook.results.columns import WHAT_RAN
+from workbook.show.labels import heading, label
+from workbook.studies.values import span_of
+from workbook.trials.trial import without_data
+
+
+def failures(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the configurations that failed in some pass: the columns that vary, `passes`, `status`, `reason`."""
+    failed = frame[frame["status"] != "ok"]
+    varying = [name for name in WHAT_RAN if frame[name].nunique(dropna=False) > 1]
+    grouped = failed.groupby([*varying, "status", "reason"], sort=False, dropna=False)["pass_number"]
+    return grouped.agg(passes=lambda numbers: ", ".join(map(str, sorted(numbers)))).reset_index()
+
+
+def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return the metrics without a value in configurations that ran: `metric`, `processor`, `reason`, `configurations`.
+
+    `reasons` is `Results.reasons()`, with a text per metric. `configurations` is their number.
+
+    >>> rows = pd.DataFrame({"status": "ok", "device": "cpu", "key_hash": ["a", "b"], "power_w": ["", "no sensor"]})
+    >>> missing(rows, ["power_w"]).values.tolist()
+    [['board power, W', 'CPU', 'no sensor', 1]]
+    """
+    ran = reasons.loc[reasons["status"] == "ok", ["device", "key_hash", *metrics]]
+    long = ran.melt(["device", "key_hash"], var_name="metric", value_name="reason")
+    long = long[long["reason"] != ""]
+    long = long.assign(metric=long["metric"].map(heading), device=long["device"].map(partial(label, "device")))
+    grouped = long.groupby(["metric", "device", "reason"], sort=False)["key_hash"]
+    return grouped.nunique().rename("configurations").reset_index().rename(columns={"device": "processor"})
+
+
+def throttled(results: Results) -> pd.DataFrame:
+    """Return each configuration's timed blocks that ran throttled or below clock: `why`, `blocks`, `of`, `share`."""
+    flags, blocks = results.flags(), results.blocks()
+    keys = [name for name in flags.columns if name in WHAT_RAN]
+    counted = blocks.groupby(keys, sort=False, dropna=False).size().rename("of").reset_index()
+    flagged = flags.drop_duplicates(["record", "block", "why"]).groupby([*keys, "why"], sort=False, dropna=False)
+    types = dict.fromkeys(keys, object)  # a column without values in all flagged blocks has another type
+    share = flagged.size().rename("blocks").reset_index().astype(types).merge(counted.astype(types), on=keys)
+    return share.assign(share=share["blocks"] / share["of"])
+
+
+def power_capped(results: Results, rows: pd.DataFrame) -> float:
+    """Return the share of the timed blocks of `rows` that the power limit slowed; NaN without timed blocks.
+
+    `rows` are of `Results.frame`.
+    """
+    flags, blocks = (table[table["record"].isin(rows["record"])] for table in (results.flags(), results.blocks()))
+    capped = flags[flags["why"] == "throttled: power cap"].drop_duplicates(["record", "block"])
+    return len(capped) / len(blocks) if len(blocks) else float("nan")
+
+
+def summary(results: Results) -> pd.DataFrame:
+    """Return the checks of a study in one table: `check`, `result`. A check that the records lack is left out."""
+    frame, blocks, flags, checks = results.frame(), results.blocks(), results.flags(), results.checks()
+    rows = {}
+    if len(frame):
+        rows["Runs with a result"] = f"{(frame['status'] == 'ok').sum()} of {len(frame)}"
+        rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
+    planned = {without_data(trial) for records in results.selected for trial in records.asked}
+    if planned:
+        recorded = {without_data(trial) for records in results.selected for trial in records.by_trial}
+        rows["Planned configurations without records"] = f"{len(planned - recorded)} of {len(planned)}"
+    if len(checks):
+        worst = (checks["difference"] / checks["tolerance"]).max()
+        rows["Correctness checks, largest difference"] = f"{worst:.0%} of what is tolerated"
+    if len(blocks):
+        seconds = blocks["step_s"] * blocks["steps"]
+        timed_s = seconds.groupby(blocks["record"]).sum()
+        flagged = len(flags.drop_duplicates(["record", "block"]))
+        rows["Timed part of a run"] = span_of(timed_s, "s", 2)
+        rows["Timed blocks throttled or below clock"] = f"{flagged:,} of {len(blocks):,}"
+    return pd.DataFrame(rows.items(), columns=["check", "result"])

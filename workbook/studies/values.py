@@ -1,0 +1,129 @@
+"""Single values out of estimates, with a text where nothing was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from workbook.results.columns import NOT_MEASURED
+from workbook.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number, points
+
+
+def value_of(estimates: pd.DataFrame, **where: Any) -> float:
+    """Return the value of the row of an estimate with these column values; NaN without such a row, or a value in it.
+
+    >>> rates = pd.DataFrame({"mode": ["baseline"], "batch": [64], "value": [10.0]})
+    >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
+    (10.0, nan)
+    """
+    rows = estimates
+    for name, wanted in where.items():
+        rows = rows[rows[name] == wanted]
+    first = rows["value"].head(1).astype(float)  # None becomes NaN
+    return float(first.iloc[0]) if len(first) else float("nan")
+
+
+def text_of(value: float, unit: str = "", digits: int = 3) -> str:
+    """Return a value with its unit, or "not measured" for NaN. Small `times` are inverted, as in tables.
+
+    >>> text_of(1234.5, "images/s"), text_of(0.125, "times"), text_of(float("nan"), "images/s")
+    ('1,230 images/s', '1/8.00', 'not measured')
+    """
+    if unit == "times" and 0 < value < INVERTED_BELOW:
+        return f"1/{number(1 / value, digits)}"
+    return NOT_MEASURED if pd.isna(value) else f"{number(value, digits)} {unit}".strip()
+
+
+def if_measured(sentence: str) -> str:
+    """Return a sentence, or nothing if it says "not measured": a comparison needs both of its sides.
+
+    >>> if_measured(", 4.0 times the baseline"), if_measured(", not measured the baseline")
+    (', 4.0 times the baseline', '')
+    """
+    return "" if NOT_MEASURED in sentence else sentence
+
+
+def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
+    """Return the value of one row for a sentence.
+
+    It has "about" and 2 digits if its 95 % interval is wider than ±10 %, and of a single run, which has no interval.
+
+    >>> gains = pd.DataFrame({"model": ["resnet50"], "value": [4.02], "low": [2.0], "high": [8.1]})
+    >>> told(gains, "times", model="resnet50"), told(gains, "times", model="vgg16")
+    ('about 4.0 times', 'not measured')
+    """
+    value, low, high = (
+        scale * value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high")
+    )
+    vague = not pd.isna(value) and (pd.isna(high - low) or digits_of(value, low, high) == VAGUE_DIGITS)
+    return f"about {text_of(value, unit, VAGUE_DIGITS)}" if vague else text_of(value, unit)
+
+
+def times(ratios: pd.DataFrame, **where: Any) -> str:
+    """Return the ratio of one row for a sentence; "no difference found" if its 95 % interval contains 1.
+
+    >>> gains = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
+    >>> times(gains, batch=1), times(gains, batch=64), times(gains, batch=256)
+    ('4.00 times', 'no difference found', 'not measured')
+    """
+    low, high = (value_of(ratios.assign(value=ratios[end]), **where) for end in ("low", "high"))
+    return "no difference found" if low <= 1 <= high else told(ratios, "times", **where)
+
+
+def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
+    """Return the 95 % interval of the row with these column values; the value of a single run, which has no interval.
+
+    Values in "points" are differences of shares.
+
+    >>> lost = pd.DataFrame({"model": ["vgg16"], "value": [0.001], "low": [-0.0002], "high": [0.0022]})
+    >>> range_of(lost, "points", model="vgg16"), range_of(lost.assign(low=0.95, high=1.32), "times", model="vgg16")
+    ('−0.02 to +0.22 points', '0.95 to 1.3 times')
+    """
+    value, low, high = (value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high"))
+    written = points if unit == "points" else _two_digits
+    if pd.isna(value):
+        return NOT_MEASURED
+    if pd.isna(low) or pd.isna(high):
+        return f"{written(value)} {unit}".strip() + " (one run)"
+    return f"{' to '.join(dict.fromkeys([written(low, high), written(high, low)]))} {unit}".strip()
+
+
+def span_of(values: pd.Series, unit: str = "", digits: int = 3) -> str:
+    """Return the lowest and the highest value for a sentence; one of them if both read the same.
+
+    >>> span_of(pd.Series([1.2, 2.5, 3.1]), "times"), span_of(pd.Series([4.0]), "s"), span_of(pd.Series([]), "s")
+    ('1.20 to 3.10 times', '4.00 s', 'not measured')
+    """
+    low, high = (text_of(end, unit, digits) for end in (values.min(), values.max()))
+    return high if low == high else f"{low.removesuffix(f' {unit}')} to {high}"
+
+
+def _two_digits(value: float, *_: float) -> str:
+    return text_of(value, "times", VAGUE_DIGITS).removesuffix(" times")
+
+
+def largest(estimates: pd.DataFrame) -> pd.Series:
+    """Return the row with the largest value; without values, a row with NaN as numbers and "not measured" as texts.
+
+    >>> largest(pd.DataFrame({"mode": ["baseline", "CUDA graph"], "value": [1.0, 2.0]}))["mode"]
+    'CUDA graph'
+    """
+    return _extreme(estimates, "idxmax")
+
+
+def smallest(estimates: pd.DataFrame) -> pd.Series:
+    """Return the row with the smallest value; without values, a row as `largest` returns it.
+
+    >>> smallest(pd.DataFrame({"mode": ["baseline"], "value": [1.0]}).iloc[:0])["mode"]
+    'not measured'
+    """
+    return _extreme(estimates, "idxmin")
+
+
+def _extreme(estimates: pd.DataFrame, place: str) -> pd.Series:
+    measured = estimates.dropna(subset=["value"])
+    if len(measured):
+        return measured.loc[getattr(measured["value"], place)()]
+    numbers = estimates.select_dtypes("number").columns
+    return pd.Series({name: float("nan") if name in numbers else NOT_MEASURED for name in estimates.columns})

@@ -1,0 +1,1 @@
+"""Trials: one configuration each, its recipe by name, and its label."""

@@ -1,0 +1,76 @@
+"""Facts of a workload for its record: cost of the network, data, exchanged bytes, and tensors in memory."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from labkit.models import ModelFacts, count
+from workbook.engines.captured import CapturedStep
+from workbook.engines.exchange.averaging import bytes_to_send
+from workbook.engines.hosted import HostedStep
+from workbook.engines.training import Training
+from workbook.ranks import Team
+from workbook.trace import Held
+from workbook.trials.trial import Trial
+
+
+def cost_of(trial: Trial) -> ModelFacts:
+    """Return parameters and FLOP per image of the trial's network."""
+    return count(trial.model, image_px=trial.image_px, classes=trial.classes, head=trial.head)
+
+
+class Described(Protocol):
+    """A data set, or the inputs of a training."""
+
+    @property
+    def description(self) -> str:
+        """One sentence about the images."""
+
+
+def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[str, Any]:
+    """Return the facts of a network and its data that are known before the first step."""
+    return {
+        "parameters": cost.parameters,
+        "parameter_bytes": cost.parameter_bytes,
+        "flop_forward": cost.flop_forward,
+        "head": trial.head if trial.model.startswith("vgg") else None,
+        "threads": torch.get_num_threads(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "data_description": data.description,
+    }
+
+
+def facts_of_exchange(training: Training, team: Team | None, *, averaged: bool) -> dict[str, Any]:
+    """Return the bytes a device must send per step and the sizes of gradient buckets; empty for a single device."""
+    facts: dict[str, Any] = {}
+    if team is not None:
+        about: dict[str, Any] = {"gradient_precision": training.trial.gradient_precision, "averaged": averaged}
+        facts["exchanged_bytes_per_step"] = bytes_to_send(training.model, team, **about)
+    if training.buckets is not None:
+        facts["gradient_buckets_bytes"] = training.buckets.sizes_bytes
+        facts["shared_buckets_bytes"] = training.buckets.shared_sizes_bytes
+    return facts
+
+
+def held(trial: Trial, training: Training, run: HostedStep | CapturedStep) -> Held:
+    """Return the tensors in memory between two steps, and the reasons for quantities that hooks cannot observe."""
+    captured, model = isinstance(run, CapturedStep), training.model
+    unseen: dict[str, str] = {}
+    if captured:
+        unseen = dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
+    elif "compile" in trial.engine:
+        unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
+    elif trial.parallel == "one_process":
+        unseen["saves_unseen"] = "the network runs in threads of DataParallel, one per device"
+        unseen["peak_unseen"] = "each of several devices has a peak of its own"
+    loader = run.batch if isinstance(run, CapturedStep) else run.loader
+    return Held(
+        weights=list(model.parameters()),
+        gradients=[weight.grad for weight in model.parameters() if weight.grad is not None],
+        optimiser=training.state(),
+        inputs=[run.images, run.labels],
+        beside=[*model.buffers(), *(value for value in vars(loader).values() if isinstance(value, torch.Tensor))],
+        **unseen,
+    )

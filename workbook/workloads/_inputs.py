@@ -1,0 +1,152 @@
+"""Training inputs: images or documents. The differences between both are in this module; the training is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from labkit.data import DataSet
+from labkit.data.augment import Augment, Preparation
+from labkit.data.ilsvrc2012 import MEAN, STD
+from labkit.data.loader import Batch, ResidentLoader, in_order
+from labkit.data.loaders import AnyLoader, make_loader
+from labkit.data.order import Shard
+from labkit.errors import Unsupported
+from labkit.models import check_data, input_bytes
+from workbook.engines import gate
+from workbook.reuters.unpacking import Unpacked
+from workbook.storage import StoredSet
+from workbook.storage.readers.fed import FedLoader
+from workbook.storage.readers.reader import Reader
+from workbook.trials.trial import Trial
+from workbook.workloads._reading import bring_cache, describe, open_readers
+
+# Fields about pixels, or about networks that take images. With documents, these fields stay at their defaults, so that
+# each configuration has a single key.
+OF_IMAGES = ("image_px", "head", "memory_format", "augment", "loader")
+
+
+def inputs_of(trial: Trial, data: DataSet | StoredSet) -> ImageInputs | DocumentInputs | StoredInputs:
+    """Return the trial's inputs, with the bytes of a sample in `facts`.
+
+    Raise UserError if the network takes other samples, and Unsupported for fields that do not apply to the samples.
+    """
+    if isinstance(data, StoredSet):
+        check_data(trial.model, words=0)
+        return StoredInputs(trial, data)
+    check_data(trial.model, words=data.words)
+    return DocumentInputs(trial, data) if data.words else ImageInputs(trial, data)
+
+
+class ImageInputs:
+    """Training and validation images, prepared for the trial's network."""
+
+    def __init__(self, trial: Trial, data: DataSet) -> None:
+        self._trial, self._data = trial, data
+        self.train_images, self.val_images, self.description = len(data.train), len(data.val), data.description
+        self._shared: dict[str, Any] = {
+            "device": torch.device(trial.device),
+            "mean": data.mean,
+            "std": data.std,
+            "image_px": trial.image_px,
+            "memory_format": trial.memory_format,
+        }
+        self.facts: dict[str, Any] = {"image_bytes": input_bytes(trial.model, trial.image_px)}
+
+    def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
+        """Return a loader of endless training batches on the trial's device."""
+        trial = self._trial
+        return make_loader(
+            self._data.train,
+            batch=trial.batch_of_process,
+            seed=trial.seed,
+            augment=Augment(flip=trial.augment, crop=trial.augment),
+            dtype=dtype,
+            on_device=trial.loader == "device",
+            shard=shard,
+            **self._shared,
+        )
+
+    def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
+        """Yield batches of all validation images, once and in order."""
+        return in_order(self._data.val, batch=batch, prepare=Preparation(**self._shared), dtype=dtype)
+
+
+class StoredInputs:
+    """Training images that a reader takes from files. There are no validation images."""
+
+    def __init__(self, trial: Trial, stored: StoredSet) -> None:
+        if reason := _why_not_fed(trial, stored):
+            raise Unsupported(reason)
+        self._trial, self.stored = trial, stored
+        self.train_images, self.val_images, self.description = stored.images, 0, describe(stored)
+        self.facts: dict[str, Any] = {"image_bytes": input_bytes(trial.model, trial.image_px)}
+
+    def loader(self, *, dtype: torch.dtype, shard: Shard) -> FedLoader:  # noqa: ARG002 - captured steps cast
+        """Return a loader of endless training batches on the trial's device. Each process reads all images."""
+        trial = self._trial
+
+        def open_own() -> Reader:
+            (reader,), facts = open_readers(trial, self.stored, numbers=range(shard.rank, shard.rank + 1))
+            self.facts |= facts
+            return reader
+
+        if not trial.epochs:
+            self.facts["resident_share"] = bring_cache(trial, self.stored)
+        prepare = Preparation(
+            device=torch.device(trial.device),
+            mean=MEAN,
+            std=STD,
+            memory_format=trial.memory_format,  # type: ignore[arg-type]
+        )
+        self.fed = FedLoader(open_own, prepare=prepare, repeats=gate.STEPS)
+        return self.fed
+
+    def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:  # noqa: ARG002
+        """Raise Unsupported, since nobody validates a training from files."""
+        raise Unsupported("a set in files has no validation images")
+
+
+def _why_not_fed(trial: Trial, stored: StoredSet) -> str | None:
+    """Return why readers cannot feed the trial's training; None if they can."""
+    if trial.arrangement != "alone":
+        return "a training from files is one job: leave arrangement"
+    if trial.augment or trial.loader != "indexed":
+        return "the reader crops, flips and loads the images: leave augment and loader"
+    if trial.readers != trial.processes:
+        return f"each of the {trial.processes} training processes has a reader: give readers={trial.processes}"
+    if trial.epochs and stored.images < trial.batch_of_step:
+        return f"a step takes {trial.batch_of_step:,} images, and the set has {stored.images:,}: make a larger set"
+    if trial.classes < stored.classes:
+        return f"the images have {stored.classes:,} classes, and the network {trial.classes:,}"
+    return None
+
+
+class DocumentInputs:
+    """Training and validation documents, as FP32 rows of words."""
+
+    def __init__(self, trial: Trial, data: DataSet) -> None:
+        self._trial, self._data = trial, data
+        self.train_images, self.val_images, self.description = len(data.train), len(data.val), data.description
+        default = Trial()
+        for name in OF_IMAGES:
+            if getattr(trial, name) != getattr(default, name):
+                raise Unsupported(f"{name} applies to networks that take images; {trial.model} takes bags of words")
+        if "graph" in trial.engine:
+            raise Unsupported(f"captured steps load images; {trial.model} takes bags of words")
+        self._prepare = Unpacked(data.words, trial.device)
+        self.facts: dict[str, Any] = {"document_bytes": input_bytes(trial.model, trial.image_px), "words": data.words}
+
+    def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
+        """Return a loader of endless training batches on the trial's device."""
+        assert dtype == torch.float32, "only captured steps take another type"
+        trial = self._trial
+        batch = trial.batch_of_process
+        return ResidentLoader(self._data.train, batch=batch, prepare=self._prepare, seed=trial.seed, shard=shard)
+
+    def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
+        """Yield batches of all validation documents, once and in order."""
+        assert dtype == torch.float32, "only captured steps take another type"
+        return in_order(self._data.val, batch=batch, prepare=self._prepare)

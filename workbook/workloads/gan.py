@@ -1,0 +1,200 @@
+"""Training of a WGAN. A step is an iteration: five critic steps, each on a fresh batch, then one generator step.
+
+`batch` is the batch of one critic step, so an iteration takes five batches of real images. The generator makes five
+batches for the critic, and a sixth for its own step. Images/s count real images. Images are scaled to -1..1, the range
+of the generator's last layer (tanh). The critic's estimate of the Wasserstein distance takes the place of the loss of
+other trainings.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from labkit.data import DataSet
+from labkit.data.augment import TORCH_FORMATS
+from labkit.data.device_loader import DeviceLoader
+from labkit.data.order import WHOLE
+from labkit.errors import GateError, Unsupported
+from labkit.models import count
+from labkit.models.catalogue import CRITIC_STEPS
+from labkit.models.wgan import CHANNELS, WGAN, iteration
+from workbook.engines import precision
+from workbook.engines.adversarial import gate
+from workbook.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
+from workbook.engines.adversarial.support import why_unsupported
+from workbook.engines.adversarial.training import Adversarial
+from workbook.storage.readers.fed import FedLoader
+from workbook.trials.trial import Trial
+from workbook.workloads import Prepared
+from workbook.workloads._facts import facts_of_network
+from workbook.workloads._inputs import inputs_of
+from workbook.workloads._samples import Samples, without_new_statistics
+
+MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
+
+
+def build(trial: Trial, data: DataSet | None) -> GanWorkload:
+    """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
+    if data is None:
+        raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
+    if reason := why_unsupported(trial):
+        raise Unsupported(reason)
+    return GanWorkload(trial, data)
+
+
+class GanWorkload(Prepared):
+    """A WGAN with its optimisers, images and noise on one device, driven by the trial's engine."""
+
+    def __init__(self, trial: Trial, data: DataSet) -> None:
+        self.trial = trial
+        cost = count(trial.model, image_px=trial.image_px)
+        precision.set_modes(trial)
+        torch.manual_seed(trial.seed)
+        with torch.device(trial.device):
+            network = WGAN()
+        network = network.to(memory_format=TORCH_FORMATS[trial.memory_format])
+        self._inputs = inputs_of(trial, replace(data, mean=MIDDLE, std=MIDDLE))
+        self._samples: Samples | None = None
+        if trial.samples:  # drawn here, before training changes the network
+            self._samples = Samples(data.train, trial.samples, seed=trial.seed)
+            self._drawn_before = self._samples.beginning(lambda noise: self._make(network, noise))
+        captured = trial.engine == "graph"
+        self._reference: Adversarial | None = None
+        if captured:
+            as_eager = replace(trial, engine="eager")
+            self._reference = Adversarial(as_eager, copy.deepcopy(network), captured=False, restarts=False)
+        self.training = Adversarial(trial, network, captured=captured, restarts=captured)
+        self.run = self._drive()
+        work = iteration()
+        self.images_per_step = CRITIC_STEPS * trial.batch
+        self.flop_per_step = work.flop * trial.batch
+        self.facts = {
+            **facts_of_network(trial, cost, data),
+            **self._inputs.facts,
+            "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
+            "images_per_step": self.images_per_step,
+            "flop_training": cost.flop_training,  # per real image
+            "loader": self.run.kind,
+            "train_images": len(data.train),
+        }
+
+    def _drive(self) -> HostedIteration | CapturedIteration:
+        trial, draws = self.trial, Draws(self.trial)
+        loader = self._inputs.loader(dtype=torch.float32, shard=WHOLE)
+        assert not isinstance(loader, FedLoader), "readers of files do not feed this workload"
+        if trial.engine == "eager":
+            return HostedIteration(self.training, loader, draws)
+        if not isinstance(loader, DeviceLoader):
+            raise Unsupported("a captured iteration needs its images on the device, and they do not fit there")
+        return CapturedIteration(self.training, loader, draws)
+
+    def leave_out_gate(self) -> None:
+        """Drop the reference iterations."""
+        self._reference = None
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Yield the eager reference iterations and the capture. Engine `eager` has no preparations."""
+        self._compares = self._reference is not None
+        if isinstance(self.run, CapturedIteration):
+            if self._compares:
+                yield "reference", self._run_reference
+            yield "capture", self._capture
+
+    def _run_reference(self) -> None:
+        reference, run = self._reference, self.run
+        assert reference is not None and isinstance(run, CapturedIteration)
+        self._expected = gate.trace(reference, lambda: run.eagerly(reference), self._what_was_read)
+        self._reference = None
+        run.rewind()
+
+    def _what_was_read(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.run.images, self.run.draws.noise
+
+    def _capture(self) -> None:
+        assert isinstance(self.run, CapturedIteration)
+        self.run.capture()
+        self.facts |= {
+            "memory_bytes": self.run.memory_bytes,
+            "memory_method": "peak of PyTorch's CUDA allocator while the iteration was captured",
+        }
+        self._forget_iterations()
+
+    def _forget_iterations(self) -> None:
+        self.training.restart()
+        self.run.rewind()
+
+    def step(self) -> None:
+        """Queue one iteration."""
+        self.run()
+
+    def check(self) -> None:
+        """Check that an eager iteration trains both networks, or that a captured one equals it, and weight clipping."""
+        if isinstance(self.run, CapturedIteration):
+            self._check_captured(self.run)
+        else:
+            self._check_first_iteration()
+
+    def _check_captured(self, run: CapturedIteration) -> None:
+        def one_iteration() -> torch.Tensor:
+            run()
+            return run.estimates
+
+        if self._compares:
+            captured = gate.trace(self.training, one_iteration, self._what_was_read)
+            self.facts["gate"] = gate.compare(self._expected, captured, self.trial.precision)
+            del self._expected
+        else:
+            one_iteration()
+        self._check_clipped()
+        self._forget_iterations()
+        self.training.forget_beginning()
+
+    def _check_first_iteration(self) -> None:
+        """Check one iteration: shapes of images and scores, a finite estimate, a gradient for every weight."""
+        trial, network = self.trial, self.training.network
+        shapes: dict[str, set[tuple[int, ...]]] = {"generator": set(), "critic": set()}
+        hooks = [
+            part.register_forward_hook(lambda _m, _i, output, name=name: shapes[name].add(tuple(output.shape)))
+            for name, part in (("generator", network.generator), ("critic", network.critic))
+        ]
+        self.step()
+        estimate = self.read_loss()
+        for hook in hooks:
+            hook.remove()
+        expected = {"generator": (trial.batch, CHANNELS, trial.image_px, trial.image_px), "critic": (trial.batch,)}
+        for name, seen in shapes.items():
+            if seen != {expected[name]}:
+                raise GateError(f"the {name} gave outputs of shape {sorted(seen)}, expected {expected[name]}")
+        if estimate is None:
+            raise GateError("the first iteration's estimate of the distance is not finite")
+        without = [name for name, weight in network.named_parameters() if weight.grad is None]
+        if without:
+            raise GateError(f"{len(without)} weights got no gradient, {without[0]} first")
+        self._check_clipped()
+        self.facts["first_loss"] = estimate
+
+    def _check_clipped(self) -> None:
+        if beyond := self.training.out_of_bounds():
+            raise GateError(beyond)
+
+    def read_loss(self) -> float | None:
+        """Return the critic's mean estimate of the distance since the last call, None if not finite."""
+        mean = float(self.run.take_estimates())
+        return mean if math.isfinite(mean) else None
+
+    def draw_samples(self) -> dict[str, Any]:
+        """Return base64 PNG grids: images generated from fixed noise before and after training, and real images."""
+        assert self._samples is not None, "the trial asks for no samples"
+        after = self._samples.of(lambda noise: self._make(self.training.network, noise))
+        return {**self._drawn_before, "samples_png": after}
+
+    def _make(self, network: WGAN, noise: torch.Tensor) -> torch.Tensor:
+        """Return generated images on the host, with batch statistics as in training. The network does not change."""
+        with torch.no_grad(), without_new_statistics(network.generator), precision.autocast(self.trial):
+            return network.generator(noise.to(self.trial.device)).float().cpu()
