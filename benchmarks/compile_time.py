@@ -20,7 +20,7 @@ import time
 import torch
 
 from labkit.data import open_data
-from labkit.timing import reset_compiler
+from workbook.engines.state import reset_compiler
 from workbook.trials.recipes import COMPILED
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

@@ -13,8 +13,9 @@ import argparse
 import sys
 
 from labkit.data import DataSet, open_data
-from labkit.statistics import Interval, log_interval
-from labkit.timing import HostClock, quiet_collector
+from labkit.timing import HostClock
+from workbook.engines.state import quiet_collector
+from workbook.statistics import Interval, log_interval
 from workbook.trials.recipes import FUSED_ON_CPU, PLAIN
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

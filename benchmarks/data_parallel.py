@@ -31,13 +31,13 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from labkit.data import DataSet, open_data
-from labkit.statistics import Interval, log_interval
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.hardware.host import Host, this_host
 from workbook.hardware.profile import Profile, Timing
 from workbook.records import Blocks, Record
 from workbook.records.store import Store
 from workbook.runner import measure
+from workbook.statistics import Interval, log_interval
 from workbook.trials.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
 from workbook.trials.trial import INTERCONNECTS, Trial
 from workbook.workloads import Workload

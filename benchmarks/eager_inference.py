@@ -25,9 +25,10 @@ import torch
 
 from labkit.data import open_data
 from labkit.models import build as build_model
-from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.timing import CudaClock, free_memory, quiet_collector, reset_compiler, time_queries
+from labkit.timing import CudaClock, time_queries
+from workbook.engines.state import free_memory, quiet_collector, reset_compiler
+from workbook.statistics import log_interval
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 from workbook.workloads.infer import InferWorkload

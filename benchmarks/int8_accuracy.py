@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.statistics import paired_share_difference
-from labkit.timing import free_memory
 from workbook.engines.calibration import calibration_batches
 from workbook.engines.folding import fold_batch_norm
 from workbook.engines.fused.graph import IMAGES, Graph, read
 from workbook.engines.fused.ranges import STEPS, calibrate
+from workbook.engines.state import free_memory
 from workbook.records.scored import Scored
+from workbook.statistics import paired_share_difference
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 from workbook.workloads._weights import make_network

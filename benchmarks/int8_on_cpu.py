@@ -23,9 +23,9 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.models import build
-from labkit.statistics import log_interval
 from workbook.engines.openvino.network import compile_converted, convert, quantise, why_unsupported
 from workbook.hardware.host import this_host
+from workbook.statistics import log_interval
 
 Predict = Callable[[torch.Tensor], torch.Tensor]
 CASES = ("32:1", "32:16", "32:64", "224:1", "224:16")  # image side, pixels : batch

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from labkit.data import DataSet, open_data
-from labkit.statistics import Interval, log_interval
-from labkit.timing import HostClock, quiet_collector
+from labkit.timing import HostClock
 from workbook.engines.keras import process
+from workbook.engines.state import quiet_collector
 from workbook.hardware.frameworks import title_of
+from workbook.statistics import Interval, log_interval
 from workbook.trials.recipes import MOMENTUM, WEIGHT_DECAY
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

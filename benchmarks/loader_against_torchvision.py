@@ -28,10 +28,11 @@ import torch
 from PIL import Image
 
 from labkit.data import DataSet, open_data
-from labkit.data.augment import Augment
-from labkit.data.loaders import AnyLoader, make_loader
-from labkit.statistics import log_interval
+from labkit.data.augment import Augment, Preparation
+from labkit.data.loaders import make_loader
 from labkit.torchvision_import import import_torchvision
+from workbook.engines.device_loader import AnyLoader, DeviceLoader
+from workbook.statistics import log_interval
 
 BATCH = 256
 BOUND = {"cuda": 20.0, "cpu": 10.0}
@@ -70,9 +71,10 @@ def main() -> int:
 def labkit_loader(data: DataSet, device: str) -> AnyLoader:
     """Return labkit's loader with flip and crop."""
     augment = Augment(flip=True, crop=True)
-    return make_loader(
-        data.train, batch=BATCH, device=device, mean=data.mean, std=data.std, augment=augment, on_device=True
-    )
+    shared: dict[str, Any] = {"mean": data.mean, "std": data.std, "augment": augment}
+    if device == "cpu":
+        return make_loader(data.train, batch=BATCH, device=device, **shared)
+    return DeviceLoader(data.train, batch=BATCH, prepare=Preparation(device=torch.device(device), **shared))
 
 
 def torchvision_loader(folder: Path, data: DataSet, device: str, workers: int) -> Any:

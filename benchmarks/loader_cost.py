@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from labkit.data import open_data
-from labkit.statistics import log_interval
-from labkit.timing import CudaClock, HostClock, free_memory, quiet_collector
+from labkit.timing import CudaClock, HostClock
+from workbook.engines.state import free_memory, quiet_collector
+from workbook.statistics import log_interval
 from workbook.trials.recipes import recipes
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

@@ -26,9 +26,9 @@ from typing import Any
 import torch
 
 from labkit.data import cache_dir
-from labkit.statistics import Interval, log_interval
-from labkit.timing import quiet_collector
 from labkit.torchvision_import import import_torchvision
+from workbook.engines.state import quiet_collector
+from workbook.statistics import Interval, log_interval
 from workbook.storage import StoredSet, make_set
 from workbook.storage.readers import open_reader
 

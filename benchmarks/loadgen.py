@@ -27,8 +27,9 @@ import torch
 
 from labkit.data import open_data
 from labkit.models import MODELS
-from labkit.statistics import log_interval
-from labkit.timing import Clock, CudaClock, HostClock, free_memory, reset_compiler, time_queries
+from labkit.timing import Clock, CudaClock, HostClock, time_queries
+from workbook.engines.state import free_memory, reset_compiler
+from workbook.statistics import log_interval
 from workbook.trials.recipes import predicting
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

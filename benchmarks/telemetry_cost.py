@@ -27,9 +27,10 @@ import psutil
 import torch
 
 from labkit.data import open_data
-from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.timing import CudaClock, HostClock, quiet_collector
+from labkit.timing import CudaClock, HostClock
+from workbook.engines.state import quiet_collector
+from workbook.statistics import log_interval
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

@@ -27,9 +27,10 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.models import build as build_model
-from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.timing import CudaClock, free_memory, reset_compiler
+from labkit.timing import CudaClock
+from workbook.engines.state import free_memory, reset_compiler
+from workbook.statistics import log_interval
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

@@ -24,9 +24,10 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.models import build
-from labkit.statistics import log_interval
-from labkit.timing import HostClock, quiet_collector
+from labkit.timing import HostClock
 from workbook.engines.precision import AUTOCAST, set_modes
+from workbook.engines.state import quiet_collector
+from workbook.statistics import log_interval
 from workbook.trials.recipes import COMPILED, MOMENTUM, WEIGHT_DECAY
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

@@ -31,11 +31,16 @@ _PLACES = {
 __all__ = [*_PLACES, "__version__"]  # noqa: PLE0604 - the names are texts
 
 
+_ROOMS = ("data", "errors", "models", "telemetry", "timing")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"labkit.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_PLACES)
+    return sorted([*_PLACES, *_ROOMS])

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable
 from itertools import takewhile
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ LONGEST = 2_000  # characters of a message
 class LabkitError(Exception):
     """A failure that is not the user's mistake; `labkit` exits with code 1.
 
-    A message may quote a record of somebody else. So it is one line, printable and not long.
+    A message may quote a file of somebody else. So it is one line, printable and not long.
     """
 
     exit_code = 1
@@ -45,14 +45,6 @@ class DataError(UserError):
     """An image archive or data folder that cannot be used in its present form."""
 
 
-class Unsupported(LabkitError):  # noqa: N818 - it is the name of a record's status
-    """A trial that this device, build or package set cannot run: its record has the reason and no number."""
-
-
-class GateError(LabkitError):
-    """A trial that fails the correctness check (a non-finite loss, a wrong shape), so that it is not timed."""
-
-
 def nearest_first(given: str, valid: Iterable[str]) -> list[str]:
     """Return all of `valid`, sorted by their similarity to `given`, ties alphabetically."""
     return sorted(valid, key=lambda name: (-difflib.SequenceMatcher(None, given.lower(), name.lower()).ratio(), name))
@@ -71,16 +63,14 @@ def one_of(what: str, given: T, valid: Collection[str], *, hint: str = "") -> T:
     return given
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether an error, or an error in its chain of contexts, means that memory was exhausted.
+def check_whole(name: str, value: Any, least: int = 1) -> None:
+    """Raise UserError for a value that is no whole number of at least `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        raise UserError(f"{name} is {value!r}; use a whole number of at least {least}.")
 
-    PyTorch has a type for it on CUDA, and only a message on the CPU. TensorFlow has a type, and XLA a word. A failure
-    during the capture of a CUDA graph has the memory error as its context.
-    """
-    while error is not None:
-        if type(error).__name__ in ("OutOfMemoryError", "ResourceExhaustedError"):
-            return True
-        if "can't allocate memory" in str(error) or "RESOURCE_EXHAUSTED" in str(error):
-            return True
-        error = error.__context__
-    return False
+
+def check_above(name: str, value: Any, bound: float, *, or_equal: bool = False) -> None:
+    """Raise UserError for a value that is no finite number above `bound`, or equal to it."""
+    number = float("nan") if isinstance(value, bool | str) or not hasattr(value, "__float__") else float(value)
+    if not (bound < number < float("inf") or (or_equal and number == bound)):
+        raise UserError(f"{name} is {value!r}; use a number {'of at least' if or_equal else 'above'} {bound:g}.")

@@ -1,4 +1,4 @@
-"""The sensors sampled beside a trial: each sensor's metric, the kind of its readings, and its sampling period.
+"""The sensors that are sampled: each sensor's metric, the kind of its readings, and its sampling period.
 
 A reading is one of four kinds. `level`: the value at that moment. `average`: the mean since the previous reading.
 `counter`: a total that only grows, of which differences count. `flags`: bits that hold from that moment on.

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.errors import GateError
 from labkit.models import build
 from tests.keras_beside_torch import settle, shorten_resnet50
 from workbook.engines.damping import damp
@@ -26,6 +25,7 @@ from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
 from workbook.engines.keras.training import KerasTraining, Pixels
 from workbook.engines.training import plain_sgd
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_set, open_data
-from labkit.errors import DataError, Unsupported, UserError
-from labkit.places import users_path
+from labkit.errors import DataError, UserError
+from labkit.files import users_path
+from workbook.errors import Unsupported
 from workbook.registry import STUDIES, check_scale
 from workbook.reuters import open_documents
 from workbook.reuters.newswires import VARIABLE as REUTERS_VARIABLE

@@ -8,7 +8,7 @@ import shlex
 import sys
 
 from labkit.errors import UserError
-from labkit.places import temporary_folder
+from labkit.files import temporary_folder
 from workbook.paths import ROOT
 from workbook.report.execute import offer_kernel
 

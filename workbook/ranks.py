@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from labkit.errors import Unsupported
+from workbook.errors import Unsupported
 
 FOREVER = timedelta(days=7)
 

@@ -11,7 +11,7 @@ from labkit.data.cache import cache_dir, cached, open_by_checksum
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
 from labkit.data.subset import subset
 from labkit.errors import UserError, unknown
-from labkit.places import users_path
+from labkit.files import users_path
 
 __all__ = [
     "ILSVRC2012",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 NAMES = ("synthetic32", "digits")
-SYNTHETIC_TRAIN_IMAGES = 50_000
+SYNTHETIC_TRAIN_IMAGES = 50_000  # made in seconds, the first time
 SYNTHETIC_VAL_IMAGES = 10_000
 
 
@@ -40,9 +40,11 @@ def open_data(
 ) -> DataSet:
     """Return a data set from the cache. The first call writes the cache entry.
 
-    `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32 or ImageNet's validation
-    set. `train_images` and `val_images` limit the splits. None takes all images, for synthetic32 50,000 and 10,000.
-    A limit below the number of images in a folder takes a sample drawn with `seed`.
+    `train` and `val` are memory maps: images uint8 (N, 3, edge, edge) and labels int16 (N,). `mean` and `std` are per
+    channel, in units of 0..255. `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds
+    ImageNet32 or ImageNet's validation set. `train_images` and `val_images` limit the splits. None takes all images,
+    for synthetic32 50,000 and 10,000. A limit below the number of images in a folder takes a sample drawn with `seed`.
+    The cache is `~/.cache/labkit`, or the folder that LABKIT_CACHE names.
 
     Raise UserError for an unknown name, a count that is not positive, or a cache that cannot be written. Raise
     DataError for an archive that cannot be used.

@@ -25,7 +25,7 @@ from pydantic import BaseModel, PositiveInt
 from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Levels, Source, Split, SplitName, row_shape
 from labkit.data.npy import ArrayWriter, ChannelMoments
 from labkit.errors import DataError, UserError
-from labkit.places import users_path
+from labkit.files import users_path
 
 _WRITE_IMAGES = 8192  # images written at once, 25 MB
 
@@ -46,7 +46,7 @@ class Meta(BaseModel):
     words: int = 0
 
 
-class Damaged(DataError):  # noqa: N818 - an adjective like errors.Unsupported
+class Damaged(DataError):  # noqa: N818 - an adjective
     """A cache entry that is missing, cannot be read, or differs from its meta.json."""
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
-from labkit.data.draws import check_seed, permutation
+from labkit.data.random_bits import check_seed, permutation
+from labkit.errors import UserError
 
 DIGITS_VERSION = 1  # part of the cache token: raise it with any change to the images below
 CLASSES = 10
@@ -25,8 +26,10 @@ def images_and_labels(split: SplitName, *, seed: int = 0) -> tuple[Images, Label
     `seed` decides the split of each image and the order. Raise UserError for a seed outside 0 .. 2**64 - 1.
     """
     check_seed("digits", seed)
-    # Imported here because scikit-learn takes a second to import and only this set needs it.
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
+    try:  # here, because scikit-learn takes a second to import and only this set needs it
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
+    except ImportError as error:
+        raise UserError("the images of `digits` are part of scikit-learn: pip install scikit-learn.") from error
 
     levels, labels = load_digits(return_X_y=True)
     order = permutation(len(labels), key=(seed, DIGITS_VERSION))

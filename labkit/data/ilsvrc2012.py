@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Source, SplitName
 from labkit.errors import DataError
-from labkit.places import users_path
+from labkit.files import users_path
 
 if TYPE_CHECKING:
     from PIL.Image import Image

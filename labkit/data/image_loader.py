@@ -10,15 +10,13 @@ from labkit.card import Card
 from labkit.data import DataSet, open_data
 from labkit.data.dataset import SPLITS, SplitName
 from labkit.devices import choose_device
-from labkit.errors import UserError, one_of
+from labkit.errors import UserError, check_whole, one_of
 
 if TYPE_CHECKING:
     import torch
 
-    from labkit.data.loaders import AnyLoader
+    from labkit.data.loaders import Loader
 
-SYNTHETIC_TRAIN_IMAGES = 10_000  # made in about a second, the first time
-SYNTHETIC_VAL_IMAGES = 2_000
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 Precision = Literal["fp32", "fp16", "bf16"]
@@ -28,11 +26,12 @@ class ImageLoader(Card):
     """Batches of one split. A `for` loop runs one epoch, `len()` is its number of batches, `next_batch()` never ends.
 
     Training batches are always full: images that fill no batch open the next epoch. Each epoch has a new order.
-    A loop over the `val` split starts anew and yields each image once, so its last batch may be smaller.
+    A loop over the `val` split starts anew and yields each image once, in an order that `seed` decides, so its last
+    batch may be smaller.
     `data` has the classes, mean, standard deviation and origin of the data set.
     """
 
-    def __init__(self, data: DataSet, batches: AnyLoader, *, split: SplitName, precision: Precision) -> None:
+    def __init__(self, data: DataSet, batches: Loader, *, split: SplitName, precision: Precision) -> None:
         self.data, self.split, self.precision = data, split, precision
         self.batch, self.images = batches.batch, batches.samples
         self._batches = batches
@@ -88,7 +87,9 @@ def loader(
     Images are (batch, 3, image_px, image_px) in `precision` (fp32, fp16 or bf16). Labels are int64 (batch,).
     `device` None is CUDA if there is a device, else the CPU. `image_px` scales images up; None leaves their size.
     `augment` flips and crops at random. `train_images` and `val_images` limit the splits: None means all of a folder,
-    and 10,000 and 2,000 of `synthetic32`. `seed` decides the order. The data set stays in labkit's cache folder.
+    and 50,000 and 10,000 of `synthetic32`. `seed` decides the order, the images of `synthetic32` and the splits of
+    `digits`: use the same seed for training and validation. The data set stays in a cache, `~/.cache/labkit` or the
+    folder that LABKIT_CACHE names.
 
     Raise UserError for an unknown name, split, precision or device, and for an impossible batch or size.
 
@@ -104,12 +105,12 @@ def loader(
     """
     one_of("split", split, SPLITS)
     one_of("precision", precision, DTYPES)
-    if seed < 0:
-        raise UserError(f"the seed is {seed}; use 0 or more.")
+    check_whole("seed", seed, 0)
+    check_whole("batch", batch)
+    for argument, value in {"image_px": image_px, "train_images": train_images, "val_images": val_images}.items():
+        if value is not None:
+            check_whole(argument, value)
     chosen = choose_device(device)
-    if name_or_folder == "synthetic32":
-        train_images = SYNTHETIC_TRAIN_IMAGES if train_images is None else train_images
-        val_images = SYNTHETIC_VAL_IMAGES if val_images is None else val_images
     data = open_data(str(name_or_folder), train_images=train_images, val_images=val_images, seed=seed)
     if data.validation_only and split == "train":
         raise UserError(f"{name_or_folder} holds only validation images, which are not for training; use split='val'.")

@@ -21,7 +21,7 @@ from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Sou
 from labkit.data.npy import read_member
 from labkit.data.restricted import Refused, load_plain
 from labkit.errors import DataError
-from labkit.places import users_path
+from labkit.files import users_path
 
 Form: TypeAlias = Literal["npz", "pickle"]
 

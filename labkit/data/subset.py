@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from labkit.data.dataset import DataSet, Split
-from labkit.data.draws import check_seed, permutation
+from labkit.data.random_bits import check_seed, permutation
 
 
 def subset(whole: DataSet, *, train_images: int | None, val_images: int | None, seed: int) -> DataSet:

@@ -5,7 +5,7 @@ An image is the pattern of its class with a random shift, contrast and brightnes
 
     image = 128 + brightness + contrast * shifted(pattern[class]) + noise,   clipped to 0..255
 
-Image i depends on (seed, split, i) alone: i determines the counters of its random numbers (`draws`), and all
+Image i depends on (seed, split, i) alone: i determines the counters of its random numbers (`random_bits`), and all
 arithmetic is on integers. Every machine therefore makes the same bytes.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
-from labkit.data.draws import below, check_seed, from_chunks, random_words
+from labkit.data.random_bits import below, check_seed, from_chunks, random_words
 
 SYNTHETIC_VERSION = 1  # part of the cache token: raise it with any change to the images below
 CLASSES = 1000

@@ -4,23 +4,20 @@ from labkit.models.catalogue import (
     MODELS,
     ModelEntry,
     ModelFacts,
-    check_data,
     find_model,
-    input_bytes,
     input_sizes,
 )
 from labkit.models.facts import count, known_count
-from labkit.models.torch_models import build
+from labkit.models.torch_models import build, classifiers
 
 __all__ = [
     "MODELS",
     "ModelEntry",
     "ModelFacts",
     "build",
-    "check_data",
+    "classifiers",
     "count",
     "find_model",
-    "input_bytes",
     "input_sizes",
     "known_count",
 ]

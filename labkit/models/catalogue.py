@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from labkit.errors import UserError, one_of
 
 CRITIC_STEPS = 5  # steps of a WGAN's critic per step of its generator (the paper's code occasionally takes 100)
+CLASSES = 1000  # of ImageNet
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ModelEntry:
     published_parameters: int
     native_px: int = 224
     small: bool = True  # whether it also runs at 32x32
-    classes: int = 1000
+    classes: int = CLASSES
     words: int = 0
     noise: int = 0
 
@@ -78,8 +79,10 @@ def find_model(name: str) -> ModelEntry:
 
 
 def input_sizes(name: str) -> tuple[int, ...]:
-    """Return the input edges in pixels at which a model can be built, empty for a network of words."""
-    entry = find_model(name)
+    """Return the input edges in pixels at which a model is measured: 32 and the native one. Words have no size."""
+    entry = MODELS.get(name)
+    if entry is None:
+        return ()
     if entry.words:
         return ()
     return (32, entry.native_px) if entry.small else (entry.native_px,)
@@ -95,19 +98,3 @@ def check_input(name: str, image_px: int) -> ModelEntry:
         sizes = " or ".join(map(str, input_sizes(name)))
         raise UserError(f"{entry.title} is built for inputs of {sizes} pixels, not {image_px}.")
     return entry
-
-
-def check_data(name: str, *, words: int) -> ModelEntry:
-    """Return the entry of a model. Raise UserError unless it takes bags of `words` words, or images if `words` is 0."""
-    entry = find_model(name)
-    if entry.words == words:
-        return entry
-    takes, given = (f"bags of {count:,} words" if count else "images" for count in (entry.words, words))
-    fitting = [model.name for model in MODELS.values() if model.words == words and not model.noise]
-    raise UserError(f"{entry.title} takes {takes}, but the data are {given}; models for them: {', '.join(fitting)}.")
-
-
-def input_bytes(name: str, image_px: int) -> int:
-    """Return the stored bytes of one input: one byte per pixel and colour, or one bit per word."""
-    entry = find_model(name)
-    return -(-entry.words // 8) if entry.words else 3 * image_px**2

@@ -1,8 +1,8 @@
 """Size and FLOP of a model. Numbers in the file `counts.json` need no import of a framework.
 
 `counts.json` holds the counts of every model with its published number of classes. `write_counts` writes the file, and
-a test compares the file with a new count. Without the file, page rendering, planning and each worker process would
-spend seconds on counting the same layers. Other variants are counted on request.
+a test compares the file with a new count. Without the file, each process would spend seconds on counting the same
+layers. Other variants are counted on request.
 """
 
 from __future__ import annotations
@@ -11,27 +11,51 @@ import json
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from labkit.models.catalogue import MODELS, ModelFacts, check_input, input_sizes
+from labkit.errors import check_whole
+from labkit.models.catalogue import CLASSES, MODELS, ModelFacts, check_input, input_sizes
+
+if TYPE_CHECKING:
+    import torch
 
 COUNTS = Path(__file__).with_name("counts.json")
 
 
-def count(name: str, *, image_px: int = 32, classes: int | None = None, head: str = "torchvision") -> ModelFacts:
-    """Return parameters and FLOP per sample of the model that `build` makes with the same arguments.
+def count(
+    network: str | torch.nn.Module,
+    *,
+    image_px: int | None = None,
+    classes: int | None = None,
+    head: str = "torchvision",
+) -> ModelFacts:
+    """Return parameters and FLOP per sample of a network: one that `build` makes by this name, or one of yours.
 
-    Raise UserError for an unknown name or size.
+    >>> labkit.count("resnet50", image_px=224).parameters
+    25557032
+
+    FLOP are of convolutions and matrix products; a multiply-add is two. `flop_training` is forward and backward pass,
+    without the optimiser. `image_px` is as in `build`; a network of yours needs it and takes (N, 3, image_px,
+    image_px). Raise UserError as `build` does, and for a network that does not take such images.
     """
-    entry = check_input(name, image_px)
-    if entry.noise:
-        return _counts()[_key_of_gan(name)]
-    classes = entry.classes if classes is None else classes
-    facts = known_count(name, image_px=image_px, classes=classes, head=head)
-    if facts is not None:
-        return facts
-    from labkit.models.torch_models import count_now
+    if not isinstance(network, str):
+        from labkit.models.torch_models import count_network
 
-    return count_now(name, image_px=image_px, classes=classes, head=head)
+        check_whole("image_px", image_px)
+        return count_network(network, (3, image_px, image_px))  # type: ignore[arg-type]
+    entry = MODELS.get(network)
+    if entry and entry.noise:
+        return _counts()[_key_of_gan(check_input(network, image_px or entry.native_px).name)]
+    if entry:
+        px = (*input_sizes(network), 32)[0] if image_px is None else image_px
+        facts = known_count(network, image_px=px, classes=entry.classes if classes is None else classes, head=head)
+        if facts is not None:
+            return facts
+    from labkit.models.torch_models import count_now, default_px
+
+    edge = default_px(network) if image_px is None else image_px
+    number = (entry.classes if entry else CLASSES) if classes is None else classes
+    return count_now(network, image_px=edge, classes=number, head=head)
 
 
 def known_count(name: str, *, image_px: int, classes: int, head: str) -> ModelFacts | None:

@@ -1,4 +1,4 @@
-"""Telemetry of devices and host during a trial: a process that samples them, and windows cut from its series.
+"""Telemetry of devices and host during a measurement: a process that samples them, and windows cut from its series.
 
 Importing this package imports nothing else, so that the sampling process stays small.
 """

@@ -1,4 +1,4 @@
-"""The runner's side of the telemetry process: start it, collect readings, cut them to a trial, survive its death."""
+"""Start the telemetry process, collect its readings, cut them to a measurement, survive its death."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.places import python_path
+from labkit.files import python_path
 from labkit.sensors import KINDS, RAPL, RAPL_PERIOD_S
 from labkit.telemetry.series import Series, Span
 from labkit.telemetry.summary import Telemetry
 from labkit.telemetry.windows import Marks, Recording, summarise
 
-KEEP_S = 30.0  # of readings before a trial that are kept for the trial
-CATCH_UP_S = 1.5  # how long the end of a trial waits for its last readings
+KEEP_S = 30.0  # of readings before a measurement that are kept for it
+CATCH_UP_S = 1.5  # how long the end of a measurement waits for its last readings
 STARTUP_S = 20.0
 MAX_RESTARTS = 3
 SILENT_S = 10.0  # a process without a message for this long counts as dead
@@ -159,7 +159,7 @@ class TelemetryProcess:
             self._cpu_share = (event["cpu_s"] - self._cpu[1]) / (event["at_s"] - self._cpu[0])
 
     def forget_before(self, moment_s: float) -> None:
-        """Discard readings that no trial from `moment_s` on needs."""
+        """Discard readings that no measurement from `moment_s` on needs."""
         with self._lock:
             for rows in self._rows.values():
                 while len(rows) > 1 and rows[1][0] < moment_s - KEEP_S:
@@ -168,9 +168,9 @@ class TelemetryProcess:
             self._dead = [death for death in self._dead if death[0] > moment_s - KEEP_S or death is self._dead[-1]]
 
     def cut(self, marks: Marks, *, gpus: Sequence[str] | None = None) -> tuple[Telemetry, Recording]:
-        """Return the telemetry of a trial, and the readings behind it (from its first window to its last).
+        """Return the telemetry of a measurement, and the readings behind it (from its first window to its last).
 
-        `gpus` are the devices that the trial used (`gpu0`, …); other devices are left out. None keeps all devices.
+        `gpus` are the devices that it used (`gpu0`, …); other devices are left out. None keeps all devices.
         """
         first = min(start for start, _ in marks.windows.values())
         last = max(end for _, end in marks.windows.values())
@@ -210,11 +210,13 @@ class TelemetryProcess:
             died = [(at, why) for at, why in self._dead if at < last]
             heard, started = self._heard_s, self._cpu
         if died and died[-1][0] >= first:
-            return f"{died[-1][1]} in mid-trial, {died[-1][0] - first:.1f} s after it began"
+            return f"{died[-1][1]} during the measurement, {died[-1][0] - first:.1f} s after it began"
         if self.pid is None and heard < last:
             return died[-1][1] if died else "the telemetry process does not run"
         if started is None or started[0] > first + 1.0:
-            return f"{died[-1][1]} before the trial" if died else "the telemetry process began after the trial"
+            return (
+                f"{died[-1][1]} before the measurement" if died else "the telemetry process began after the measurement"
+            )
         if heard < last - 1.0:
-            return f"the telemetry process was silent for the last {last - heard:.1f} s of the trial"
+            return f"the telemetry process was silent for the last {last - heard:.1f} s of the measurement"
         return None

@@ -11,13 +11,15 @@ import pandas as pd
 from labkit.card import Card, number_text
 from labkit.devices import visible_gpus
 from labkit.errors import UserError
-from labkit.places import temporary_folder
+from labkit.files import temporary_folder
+from labkit.sensors import KINDS, rate_name
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.summary import Metrics, Telemetry
 from labkit.telemetry.windows import Marks, Recording
 
 # SI units by the ending of a metric's name. A metric with another ending is a share of 1.
 UNITS = {"_per_s": "B/s", "_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_c": "°C", "throttle": "flags"}
+COUNTED = {rate_name(name) for name, kind in KINDS.items() if kind == "counter"}  # rates that differences give
 HEADLINES = ("power_w", "energy_j", "utilisation", "cpu_utilisation")
 
 
@@ -28,7 +30,7 @@ class Sampled(Card):
         self._no_gpu = no_gpu
         self._kept: tuple[float, float, Telemetry, Recording] | None = None
 
-    def keep(self, start_s: float, end_s: float, telemetry: Telemetry, recording: Recording) -> None:
+    def _keep(self, start_s: float, end_s: float, telemetry: Telemetry, recording: Recording) -> None:
         """Store the telemetry of the block. `start_s` and `end_s` are on the monotonic clock."""
         self._kept = (start_s, end_s, telemetry, recording)
 
@@ -54,11 +56,11 @@ class Sampled(Card):
         """Return a row per device and metric: `mean` over time, `min`, `max`, `total`, `readings`, `unit`, `method`.
 
         In `energy_j` rows `total` is the block's joules, for devices that report energy or power. Byte counters are
-        rates. `cpu_core_utilisation` of the host covers all cores. A cell that does not apply is missing. A row with 0
-        `readings` is derived from the readings just before and after the block.
+        rates, the growth of the counter over the block's time. `cpu_utilisation` covers all cores. A cell that does not
+        apply is missing. A row with 0 `readings` is derived from the readings just before and after the block.
         """
         rows: list[tuple[object, ...]] = [
-            (device, metric, value.mean, value.low, value.high, None, value.n, unit_of(metric), "time-weighted mean")
+            (device, metric, value.mean, value.low, value.high, None, value.n, unit_of(metric), _method_of(metric))
             for device, metrics in self._statistics().items()
             for metric, value in metrics.items()
         ]
@@ -138,6 +140,8 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
     ...
     """
     present, why_none = visible_gpus()
+    if gpus is not None and not (isinstance(gpus, Sequence) and all(type(gpu) is int for gpu in gpus)):
+        raise UserError(f"gpus is {gpus!r}; use a list of NVML's numbers, such as [0], or leave it out for every GPU.")
     chosen = present if gpus is None else list(gpus)
     if absent := sorted(set(chosen) - set(present)):
         here = f"visible here: {', '.join(map(str, present))}" if present else f"none is visible here: {why_none}"
@@ -154,7 +158,11 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
                 end_s = time.monotonic()
                 block = (start_s, end_s)
                 telemetry, recording = process.cut(Marks({"timed": block}, [block], [(0, 1)], images_per_block=None))
-                sampled.keep(start_s, end_s, telemetry, recording)
+                sampled._keep(start_s, end_s, telemetry, recording)
+
+
+def _method_of(metric: str) -> str:
+    return "growth of the counter" if metric in COUNTED else "time-weighted mean"
 
 
 def unit_of(metric: str) -> str:

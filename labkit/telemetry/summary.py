@@ -1,4 +1,4 @@
-"""Telemetry of a trial, by windows, as a record holds it. SI units, shares as fractions of 1.
+"""Telemetry of a measurement, by windows. SI units, shares as fractions of 1.
 
 idle_before | … build, first step … | warmup | timed (with its energy windows) | after
 """
@@ -9,12 +9,12 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-# windows in order of time; only older records have `unattached`, before any process of a pass uses the device
+# windows in order of time; `unattached`: before any process uses the device
 WINDOWS = ("unattached", "idle_before", "warmup", "timed", "after")
 
 
 class _Part(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
-    """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
+    """A part of the telemetry. Unknown fields are errors, and fields cannot be reassigned."""
 
 
 class Statistic(_Part):
@@ -66,9 +66,9 @@ class Gap(_Part):
 
 
 class Telemetry(_Part):
-    """The telemetry of one trial in one pass.
+    """The telemetry of one measurement.
 
-    `status` is `lost` if the sampling process did not cover the whole trial; the trial's times are still valid.
+    `status` is `lost` if the sampling process did not cover all of it; its times are still valid.
     `missing` gives the reasons for metrics that this machine lacks, by source and metric (`*`: all metrics).
     """
 

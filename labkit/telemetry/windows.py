@@ -1,4 +1,4 @@
-"""Windows of a trial, cut from a recording: statistics, energy, flagged blocks, gaps. Uses no process and no clock."""
+"""Windows of a measurement, cut from a recording: statistics, energy, flagged blocks, gaps. Has no process or clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from labkit.telemetry.series import Series, Span
 from labkit.telemetry.summary import WINDOWS, EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
 from labkit.timing.blocks import Blocks
 
-CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the trial's highest
-# Metrics that a record keeps outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
+CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the measurement's highest
+# Metrics that are kept outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
 KEPT_OUTSIDE = frozenset(
     {"power_w", "utilisation", "sm_activity", "sm_clock_hz", "temperature_c", "memory_bytes", "cpu_utilisation"}
 )
@@ -24,7 +24,7 @@ KEPT_OUTSIDE = frozenset(
 
 @dataclass(frozen=True)
 class Marks:
-    """Start and end of the parts of a trial, in seconds on the monotonic clock."""
+    """Start and end of the parts of a measurement, in seconds on the monotonic clock."""
 
     windows: dict[str, Span]
     blocks: list[Span]
@@ -49,7 +49,7 @@ class Marks:
 
 @dataclass
 class Recording:
-    """Everything sampled around a trial: series by (source, metric), gaps, and missing metrics with reasons."""
+    """Everything sampled around a measurement: series by (source, metric), gaps, and missing metrics with reasons."""
 
     series: dict[tuple[str, str], Series] = field(default_factory=dict)
     gaps: list[tuple[str, list[str], float, float, str]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Recording:
 
 
 def summarise(recording: Recording, marks: Marks) -> Telemetry:
-    """Return the telemetry of a trial: window summaries, energy, flagged blocks and gaps."""
+    """Return the telemetry of a measurement: window summaries, energy, flagged blocks and gaps."""
     zero = marks.windows["timed"][0]
     windows = {
         name: window_of(recording, marks.windows[name], zero, kept=None if name == "timed" else KEPT_OUTSIDE)
@@ -173,7 +173,7 @@ def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[Energ
 
 
 def _strength(method: str) -> int:
-    """Return the rank of an energy method. A record names the weakest method of its windows."""
+    """Return the rank of an energy method. Telemetry names the weakest method of its windows."""
     return 0 if method.startswith("none") else 1 if method.startswith("trapezoid") else 2
 
 
@@ -193,7 +193,7 @@ def flagged_blocks(recording: Recording, marks: Marks) -> list[Flagged]:
 
 
 def _highest(clock: Series | None, marks: Marks) -> float | None:
-    """Return the highest SM clock while the trial worked (warm-up and timed), None if it is unknown."""
+    """Return the highest SM clock while the step ran (warm-up and timed), None if it is unknown."""
     if clock is None:
         return None
     spans = [marks.windows[name] for name in ("warmup", "timed") if name in marks.windows]

@@ -15,7 +15,8 @@ Bursts, if asked for, measure the host's launch rate beside the blocks, in no bl
 
     warm-up | burst | block | burst | block | burst
 
-Times are seconds. A confidence interval within a pass only decides when to stop; reports use intervals over passes.
+Times are seconds. The confidence interval of the blocks only decides when to stop. Blocks of a process are not
+independent, so an interval for a result needs several processes.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ import pandas as pd
 
 from labkit.card import Card, number_text, seconds_text
 from labkit.devices import choose_device
-from labkit.errors import UserError
-from labkit.timing import Blocks, Clock, CudaClock, HostClock, Timing, quiet_collector, time_blocks
+from labkit.errors import UserError, check_above, check_whole
+from labkit.timing import Blocks, Clock, CudaClock, HostClock, Timing, time_blocks
 from labkit.timing.blocks import MIN_BLOCKS
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class StepTiming(Card):
 
     @property
     def steady(self) -> bool:
-        """Whether the last blocks of the warm-up agreed within 5 %."""
+        """Whether the last four blocks of the warm-up had a coefficient of variation under 5 %."""
         return self.raw.steady
 
     @property
@@ -100,9 +101,10 @@ def time_step(
     """Time a step: warm up until its time is steady, then time blocks of steps with one synchronise each.
 
     `step` takes no arguments and runs one step. Warm-up lasts `warmup_s` seconds, and up to three times as long until
-    four blocks agree within 5 %. Blocks last about `block_s`. Timing lasts `timed_s`, or half of it if the mean is
-    precise by then. `device` None is CUDA if there is a device, else the CPU, whose device times are NaN.
-    `clock` replaces the device's clock: `labkit.timing.HostClock(wait)` waits for a framework with its own queue.
+    the last four blocks have a coefficient of variation under 5 %. Blocks last about `block_s`. Timing lasts `timed_s`,
+    or half of it if the mean is precise by then. Slow steps get at least five blocks, up to twice `timed_s`. `device`
+    None is CUDA if there is a device, else the CPU, whose device times are NaN. `clock` replaces the device's clock:
+    `labkit.timing.HostClock(wait)` waits for a framework with its own queue.
 
     Raise UserError for a step that cannot be called, a device that is not here, or a time that is not positive.
 
@@ -117,12 +119,12 @@ def time_step(
         raise UserError(
             f"step is of type {type(step).__name__}; give a function without arguments: lambda: step(images)."
         )
-    for name, value in {"timed_s": timed_s, "block_s": block_s, "images_per_step": images_per_step}.items():
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{name} is {value}; use a number above 0.")
-    if not 0 <= warmup_s < float("inf"):
-        raise UserError(f"warmup_s is {warmup_s}; use 0 or more seconds.")
-    timing = Timing(warmup_s=warmup_s, timed_s=timed_s, block_s=block_s)
+    for name, value in {"timed_s": timed_s, "block_s": block_s}.items():
+        check_above(name, value, 0)
+    check_above("warmup_s", warmup_s, 0, or_equal=True)
+    if images_per_step is not None:
+        check_whole("images_per_step", images_per_step)
+    timing = Timing(warmup_s=float(warmup_s), timed_s=float(timed_s), block_s=float(block_s))
     events_device: AbstractContextManager[object] = nullcontext()
     if clock is None:
         chosen, clock = choose_device(device), HostClock()
@@ -130,6 +132,6 @@ def time_step(
             import torch
 
             clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # events belong to the current device
-    quiet_collector()
+    gc.collect()  # so that Python's collector has little to do during a block
     with events_device:
         return StepTiming(time_blocks(step, clock, timing, images_per_step=images_per_step))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.places import LEFT_OVER_S, remove_leftovers, temporary_folder
+from labkit.files import LEFT_OVER_S, remove_leftovers, temporary_folder
 from tests.faults.project import Project, report_of, whole_lines
 from tests.faulty.campaign import HOST, STUDY, records, run, sound
 from workbook.cli import main
@@ -145,7 +145,7 @@ def test_temporary_files_of_killed_processes_are_removed_and_others_are_not(tmp_
 
 HOLD = """
 import sys
-from labkit.places import temporary_folder
+from labkit.files import temporary_folder
 with temporary_folder(sys.argv[1]) as folder:
     (folder / "content").touch()
     print(folder, flush=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from labkit.errors import GateError, Unsupported
+from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 from workbook.workloads import Scores
 

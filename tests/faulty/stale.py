@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from labkit.errors import GateError
 from tests.faulty import Steps
 from workbook import ranks
 from workbook.engines.exchange.stale import StaleUpdates
 from workbook.engines.training import plain_sgd
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 
 ROUNDS, RATE = 4, 0.1

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.errors import Unsupported
 from tests import faulty
 from workbook import ranks
+from workbook.errors import Unsupported
 from workbook.runner.protocol import NODE
 from workbook.trials.trial import Trial
 

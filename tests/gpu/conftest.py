@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from labkit.timing import free_memory, reset_compiler
+from workbook.engines.state import free_memory, reset_compiler
 
 
 @pytest.fixture(scope="session", autouse=True)

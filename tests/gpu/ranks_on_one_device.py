@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from labkit.data import open_data
-from labkit.errors import GateError
 from tests.prepared import prepared
 from workbook import ranks
+from workbook.errors import GateError
 from workbook.trials.trial import trial_from_dict
 
 

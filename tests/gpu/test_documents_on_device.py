@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from labkit.data import DataSet
-from labkit.data.loader import ResidentLoader, in_order
+from labkit.data.loaders import ResidentLoader, in_order
 from labkit.models import count
 from tests.gpu.test_on_device import run
 from workbook.hardware.host import this_host

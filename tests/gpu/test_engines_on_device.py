@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 
 from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.data.augment import Augment, Preparation  # noqa: E402
-from labkit.data.device_loader import DeviceLoader  # noqa: E402
 from labkit.data.order import EpochOrder, Shard  # noqa: E402
-from labkit.errors import GateError  # noqa: E402
 from tests.gpu.slow import slow  # noqa: E402
 from tests.prepared import loading, prepared  # noqa: E402
+from workbook.engines.device_loader import DeviceLoader  # noqa: E402
+from workbook.errors import GateError  # noqa: E402
 from workbook.trials.trial import Trial  # noqa: E402
 from workbook.workloads import build_workload  # noqa: E402
 from workbook.workloads.train import TrainWorkload  # noqa: E402
@@ -79,7 +79,8 @@ def test_the_loaders_kernel_prepares_the_same_images_as_pytorchs_operators(
 def test_every_sample_comes_once_an_epoch_also_over_the_end_of_the_ring(
     data: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labkit.data.device_loader.PART", 100)  # 3,000 samples are thirty parts, and the ring holds two
+    # 3,000 samples are thirty parts, and the ring holds two
+    monkeypatch.setattr("workbook.engines.device_loader.PART", 100)
     loader, order = loader_of(data, batch=64), EpochOrder(len(data.train), seed=3)
     for _ in range(150):
         _, labels = loader.next_batch()

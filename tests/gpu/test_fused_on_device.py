@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.errors import GateError
 from labkit.models import build
 from tests.gpu.slow import slow
 from tests.prepared import predicting
@@ -19,6 +18,7 @@ from workbook.engines.fused.network import FusedNetwork
 from workbook.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Mean, Operation
 from workbook.engines.fused.prediction import HELD_WITHIN
 from workbook.engines.fused.tiles import FEW_ROWS, MANY_ROWS, Tile, tiles_for
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 from workbook.workloads.infer import InferWorkload

@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from labkit.data import DataSet, open_data  # noqa: E402
-from labkit.errors import GateError, Unsupported  # noqa: E402
 from tests.prepared import checked, prepared  # noqa: E402
 from workbook.engines.adversarial import support  # noqa: E402
 from workbook.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
+from workbook.errors import GateError, Unsupported  # noqa: E402
 from workbook.trials.recipes import CLIP, adversarial  # noqa: E402
 from workbook.trials.trial import Trial  # noqa: E402
 from workbook.workloads import build_workload  # noqa: E402

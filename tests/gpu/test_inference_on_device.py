@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.errors import GateError
 from tests.gpu.slow import slow
 from tests.prepared import predicting
 from workbook.engines import weights_files
+from workbook.errors import GateError
 from workbook.workloads import _weights
 
 pytestmark = pytest.mark.gpu

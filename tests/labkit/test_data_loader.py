@@ -20,13 +20,14 @@ from tests.prepared import loading
 torch = pytest.importorskip("torch")
 
 from labkit.data.augment import Augment, Preparation  # noqa: E402 - they need torch
-from labkit.data.loader import (  # noqa: E402
+from labkit.data.loaders import (  # noqa: E402  # noqa: E402
     Loader,
     ResidentLoader,
     StreamingLoader,
     in_order,
+    make_loader,
+    resident_bytes,
 )
-from labkit.data.loaders import make_loader, resident_bytes  # noqa: E402
 
 KINDS = [ResidentLoader, StreamingLoader]
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

@@ -29,7 +29,7 @@ from labkit.timing import step as timing
 from labkit.timing.step import StepTiming, time_step
 from tests.archives import write_npz
 from tests.fake_nvml import pynvml as fake
-from tests.labkit.test_measure import SimulatedClock
+from tests.labkit.test_timing import SimulatedClock
 from tests.processes import alive, command, eventually
 
 torch = pytest.importorskip("torch")
@@ -115,7 +115,7 @@ def test_a_folder_with_imagenet32_is_loaded_like_a_named_data_set(tmp_path: Path
         ({"batch": 161}, "has 160 images"),
         ({"batch": 0}, "at least 1"),
         ({"image_px": 16}, "only ever scaled up"),
-        ({"seed": -1}, "0 or more"),
+        ({"seed": -1}, "of at least 0"),
     ],
 )
 def test_a_mistake_is_answered_with_what_is_valid(options: dict[str, object], words: str) -> None:
@@ -198,7 +198,7 @@ def made(readings: dict[tuple[str, str], list[tuple[float, float]]], end_s: floa
     series = {name: Series(name[1], *zip(*rows, strict=True)) for name, rows in readings.items()}
     span, recording = (100.0, end_s), Recording(series)
     sampled = Sampled()
-    sampled.keep(*span, summarise(recording, Marks({"timed": span}, [span], [(0, 1)], None)), recording)
+    sampled._keep(*span, summarise(recording, Marks({"timed": span}, [span], [(0, 1)], None)), recording)
     return sampled
 
 
@@ -278,3 +278,25 @@ def test_a_sampler_that_dies_loses_telemetry_and_gives_the_reason() -> None:
     assert "SIGKILL" in sampled.reasons().set_index("device").loc["sampler", "reason"]
     assert "SIGKILL" in repr(sampled)
     assert sampled.summary().empty
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: labkit.loader("digits", batch="8"), "batch is '8'; use a whole number"),
+        (lambda: labkit.loader("digits", batch=8, image_px=64.5), "image_px is 64.5; use a whole number"),
+        (lambda: time_step(int, images_per_step=2.5), "images_per_step is 2.5; use a whole number"),
+        (lambda: time_step(int, timed_s="2"), "timed_s is '2'; use a number above 0"),
+        (lambda: sample(0).__enter__(), "gpus is 0; use a list of NVML's numbers"),
+        (lambda: sample(["gpu0"]).__enter__(), r"gpus is \['gpu0'\]"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_one_sentence(call: Callable[[], object], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        call()
+
+
+def test_the_rooms_of_labkit_need_no_import_of_their_own() -> None:
+    script = "import labkit; print(len(labkit.models.MODELS), labkit.errors.UserError.exit_code)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["12", "2"]

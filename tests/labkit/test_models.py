@@ -11,6 +11,7 @@ import pytest
 from labkit.errors import UserError
 from labkit.models import MODELS, build, count
 from labkit.models.facts import COUNTS, _counts, count_everything
+from labkit.models.torch_models import default_px
 
 torch = pytest.importorskip("torch")
 
@@ -111,9 +112,11 @@ def test_alexnets_first_convolution_has_stride_1_at_32x32_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "valid"),
     [
-        ({"name": "resnet5"}, ["resnet50", "vgg16", "inception_v3"]),
-        ({"name": "resnet50", "image_px": 64}, ["32 or 224"]),
-        ({"name": "inception_v3", "image_px": 32}, ["299"]),
+        ({"name": "resnet5"}, ["resnet50", "resnext50_32x4d", "labkit.models.classifiers()"]),
+        ({"name": "alexnet", "image_px": 40}, ["40 pixels", "32, 64, 96"]),
+        ({"name": "inception_v3", "image_px": 32}, ["96, 112, 128"]),
+        ({"name": "vit_b_16", "image_px": 60}, ["32, 48, 64"]),
+        ({"name": "resnet50", "image_px": 0}, ["image_px is 0"]),
         ({"name": "vgg16", "head": "512"}, ["head512, torchvision"]),
     ],
 )
@@ -125,7 +128,69 @@ def test_an_unknown_model_or_option_is_refused_with_the_valid_ones(arguments: di
     if "head" in arguments:
         return
     with pytest.raises(UserError):
-        count(**arguments)
+        count(arguments["name"], image_px=arguments.get("image_px"))
+
+
+@pytest.mark.parametrize(
+    "name", ["vgg16", "alexnet", "googlenet", "inception_bn", "vit_b_16", "swin_t", "regnet_x_400mf"]
+)
+@pytest.mark.parametrize("px", [64, 128])
+def test_a_classifier_takes_other_sizes_than_its_own(name: str, px: int) -> None:
+    with torch.device("cpu" if name.startswith("regnet") else "meta"):
+        network = build(name, image_px=px, classes=7)
+        assert network(torch.empty(2, 3, px, px)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "px"), [("vit_b_16", 224), ("inception_v3", 299), ("resnet50", 32), ("vit_h_14", 518)]
+)
+def test_without_a_size_a_network_has_its_own_or_32(name: str, px: int) -> None:
+    assert default_px(name) == px
+
+
+@pytest.mark.parametrize(
+    # parameters and GMAC of torchvision's model pages
+    ("name", "parameters_there", "gmac"),
+    [
+        ("vit_b_16", 86_567_656, 17.56),
+        ("convnext_tiny", 28_589_128, 4.46),
+        ("resnext50_32x4d", 25_028_904, 4.23),
+        ("regnet_x_400mf", 5_495_976, 0.41),
+    ],
+)
+def test_counts_of_other_classifiers_are_the_published_ones(name: str, parameters_there: int, gmac: float) -> None:
+    facts = count(name)
+    assert facts.parameters == parameters_there
+    assert facts.flop_forward / 2e9 == pytest.approx(gmac, abs=0.006)
+    assert 2.9 < facts.flop_training / facts.flop_forward < 3, "grouped convolutions included"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"image_px": "64"}, "image_px is '64'; use a whole number"),
+        ({"classes": 0}, "classes is 0"),
+        ({"aux": True}, "aux=True is for googlenet and inception_v3"),
+        ({"head": "head512"}, "head='head512' is for VGGs at 32 pixels"),
+    ],
+)
+def test_an_argument_without_effect_or_of_another_type_is_refused(options: dict, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        build("resnet18", **options)
+
+
+def test_a_network_of_the_user_is_counted_and_stays_as_it_is() -> None:
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1, groups=1, bias=False), torch.nn.Flatten(), torch.nn.Linear(8 * 16 * 16, 5)
+    ).eval()
+    facts = count(network, image_px=16)
+    convolution, linear = 2 * 8 * 27 * 16 * 16, 2 * 8 * 16 * 16 * 5
+    assert facts.parameters == 8 * 27 + 8 * 16 * 16 * 5 + 5
+    assert facts.flop_forward == convolution + linear
+    assert facts.flop_training == 2 * convolution + 3 * linear, "the first layer needs no gradient of its input"
+    assert not network.training and network[0].weight.device.type == "cpu"
+    with pytest.raises(UserError, match=r"Sequential could not be counted with samples of shape \(3, 8, 8\)"):
+        count(network, image_px=8)
 
 
 def test_a_network_without_a_builder_is_refused_naming_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

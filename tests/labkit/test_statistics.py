@@ -8,15 +8,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from labkit.statistics import (
+from labkit.statistics import coefficient_of_variation, t_quantile
+from workbook.statistics import (
     Interval,
-    coefficient_of_variation,
     difference_interval,
     linear_interval,
     log_interval,
     ratio_interval,
     share_interval,
-    t_quantile,
     unpaired_difference,
     unpaired_ratio,
 )

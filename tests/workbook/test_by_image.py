@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labkit.statistics import paired_share_difference, paired_share_ratio
 from tests.workbook.made_records import blocks, failed, of_records
 from workbook.claims import schema as claims
 from workbook.claims.by_image import compare_images, is_by_image
@@ -16,6 +15,7 @@ from workbook.claims.evidence import Side, pairs
 from workbook.claims.shapes import SHAPES
 from workbook.records import Record
 from workbook.records.scored import Scored
+from workbook.statistics import paired_share_difference, paired_share_ratio
 from workbook.trials.trial import Trial
 
 STUDY = "08_quantization"

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.statistics import log_interval
 from tests.committed import committed_reports
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
@@ -22,6 +21,7 @@ from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import SCALES, STUDIES
 from workbook.report.keep import LIMIT_BYTES
+from workbook.statistics import log_interval
 
 # The least share of a pass for gate, warm-up and timed parts. At scale quick, a pass on a CPU lasts 35 to 45 s. The
 # imports of a new process take 7 to 10 s of it: PyTorch, then, with the first network, torchvision and Dynamo, which

@@ -15,7 +15,7 @@ import torch
 
 from labkit import data
 from labkit.data import DataSet
-from labkit.data.loader import ResidentLoader, in_order
+from labkit.data.loaders import ResidentLoader, in_order
 from labkit.data.order import Shard
 from labkit.errors import UserError
 from workbook.reuters import drawn as reuters_shaped

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from labkit.errors import GateError
 from labkit.timing import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
-from tests.labkit.test_measure import TIMING, SimulatedClock
+from tests.labkit.test_timing import TIMING, SimulatedClock
+from workbook.errors import GateError
 from workbook.records import Blocks
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload

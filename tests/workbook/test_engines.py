@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from labkit.data import DataSet, Split, open_data
 from labkit.data.order import EpochOrder, Shard
-from labkit.errors import GateError
 from tests import bf16
 from tests.prepared import loading, prepared
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 
@@ -29,14 +29,13 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from labkit.data import device_loader, triton_here  # noqa: E402 - they need torch
 from labkit.data.augment import TORCH_FORMATS, Augment, Preparation  # noqa: E402
-from labkit.data.device_loader import DeviceLoader, HostFed  # noqa: E402
-from labkit.data.loader import ResidentLoader, StreamingLoader  # noqa: E402
+from labkit.data.loaders import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.models import build  # noqa: E402
-from workbook.engines import gate  # noqa: E402
+from workbook.engines import device_loader, gate, triton_check  # noqa: E402
 from workbook.engines.captured import CapturedStep  # noqa: E402
 from workbook.engines.damping import calm, calmed, damp  # noqa: E402
+from workbook.engines.device_loader import DeviceLoader, HostFed  # noqa: E402
 from workbook.engines.precision import TOLERANCES, Tolerance  # noqa: E402
 from workbook.engines.schedule import learning_rates  # noqa: E402
 from workbook.engines.support import why_unsupported  # noqa: E402
@@ -104,8 +103,8 @@ def test_a_gpu_trains_a_trial_or_gives_the_reason_why_not(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
-    asked = triton_here.why_no_triton.__wrapped__  # without its cache
-    works = capability >= triton_here.CAPABILITY  # no kernel can run here
+    asked = triton_check.why_no_triton.__wrapped__  # without its cache
+    works = capability >= triton_check.CAPABILITY  # no kernel can run here
     monkeypatch.setattr("workbook.engines.support.why_no_triton", lambda device: None if works else asked(device))
     _assert_says(Trial(device="cuda", **fields), reason)
 

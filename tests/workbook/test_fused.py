@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - needs torch
 
-from labkit.errors import Unsupported  # noqa: E402
 from labkit.models import build  # noqa: E402
 from workbook.engines.folding import fold_batch_norm  # noqa: E402
 from workbook.engines.fused import tiles  # noqa: E402
@@ -24,6 +23,7 @@ from workbook.engines.fused.operations import Convolution, FirstConvolution, Max
 from workbook.engines.fused.prediction import HELD_WITHIN  # noqa: E402
 from workbook.engines.fused.ranges import best_range, calibrate, histogram  # noqa: E402
 from workbook.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, Tile, tiles_for  # noqa: E402
+from workbook.errors import Unsupported  # noqa: E402
 
 NETWORKS = ["resnet18", "resnet50", "vgg16", "googlenet", "alexnet"]
 QUANTISED = {"resnet18": 21, "resnet50": 54, "vgg16": 16, "googlenet": 58, "alexnet": 8}  # counted in their papers

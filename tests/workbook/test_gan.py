@@ -13,11 +13,12 @@ import pytest
 
 from labkit.data import DataSet
 from labkit.data.order import EpochOrder
-from labkit.errors import GateError, Unsupported, UserError
+from labkit.errors import UserError
 from labkit.models import MODELS, build, count
 from labkit.models.catalogue import CRITIC_STEPS
 from tests.prepared import loading
 from tests.workbook.conftest import Measured
+from workbook.errors import GateError, Unsupported
 from workbook.trials.recipes import CLIP, adversarial
 from workbook.trials.trial import ENGINES, Trial, grid
 from workbook.workloads import DrawsSamples, build_workload
@@ -26,11 +27,11 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from labkit.data.device_loader import DeviceLoader  # noqa: E402
 from labkit.models.wgan import NOISE, WGAN, iteration  # noqa: E402
 from workbook.engines.adversarial import gate  # noqa: E402
 from workbook.engines.adversarial.iterations import LARGEST_CAPTURED, CapturedIteration, Draws  # noqa: E402
 from workbook.engines.adversarial.training import Adversarial  # noqa: E402
+from workbook.engines.device_loader import DeviceLoader  # noqa: E402
 from workbook.workloads._samples import png  # noqa: E402
 from workbook.workloads.gan import MIDDLE  # noqa: E402
 

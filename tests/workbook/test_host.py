@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from labkit import devices
 from labkit.devices import Gpu, nvidia_hardware, uuid_hash
 from labkit.errors import LabkitError, UserError
 from tests.fake_nvml import pynvml as fake
@@ -70,7 +71,7 @@ def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
 def test_a_machine_without_a_driver_library_has_no_gpu_and_no_note(
     cpu_machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "nvidia_hardware", lambda: False)
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: False)
     host = cpu_machine()
     assert (host.gpus, host.driver, host.notes) == ((), None, ())
     assert detect(host).name == "cpu"
@@ -293,7 +294,7 @@ def test_a_gpu_that_the_driver_does_not_show_is_never_silently_taken_for_a_cpu(
     (card / "class").write_text("0x030200\n")
     assert nvidia_hardware(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # nvidia-ml-py is not installed
-    monkeypatch.setattr(host_module, "nvidia_hardware", lambda: True)
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
     with pytest.raises(UserError, match=r"NVIDIA GPU is here.*nvidia-ml-py.*HW=cpu"):
         detect(this_host())
 

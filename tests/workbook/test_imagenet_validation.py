@@ -24,7 +24,7 @@ from labkit.data import (
     inspect_folder,
     open_data,
 )
-from labkit.errors import DataError, LabkitError, Unsupported, UserError
+from labkit.errors import DataError, LabkitError, UserError
 from tests.archives import CLASS_FOLDERS, write_validation_set
 from tests.faulty.campaign import HOST
 from tests.prepared import checked
@@ -34,6 +34,7 @@ from workbook import study
 from workbook.engines import weights_files
 from workbook.engines.torchvision_files import PATTERN, read_state
 from workbook.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
+from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.paths import notebook_of
 from workbook.report.execute import planned_trials

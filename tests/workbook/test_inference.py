@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported, UserError
+from labkit.errors import UserError
 from labkit.timing import HostClock, time_queries
 from tests import bf16
 from tests.prepared import prepared
+from workbook.errors import GateError, Unsupported
 from workbook.records.record import PACKED_FROM, Queries
 from workbook.trials.trial import Trial
 from workbook.workloads import AnswersQueries, build_workload

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from labkit.errors import UserError
-from labkit.statistics import Interval
 from tests.workbook.made_records import blocks, of_records
 from tests.workbook.test_results import made
 from workbook.claims.verdict import Bounds
@@ -21,6 +20,7 @@ from workbook.claims.words import TIE
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
 from workbook.results import Results, difference, estimate, ratio
 from workbook.results.intervals import Passes, are_planned_alike, in_one_process, level_of, ratio_of
+from workbook.statistics import Interval
 from workbook.trials.trial import Trial
 
 HOSTS = ("a", "b", "c")

@@ -186,7 +186,7 @@ def test_invalid_options_are_refused_before_keras_is_imported() -> None:
         "import sys\n"
         "from labkit.errors import UserError\n"
         "import workbook.engines.keras.networks.carried\n"
-        "from labkit.models import in_keras\n"
+        "from workbook.engines.keras import networks as in_keras\n"
         "try:\n    in_keras.build('alexnet')\nexcept UserError:\n    pass\n"
         "print(sorted({'torch', 'keras', 'tensorflow', 'jax'} & set(sys.modules)))"
     )

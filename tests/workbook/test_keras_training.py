@@ -22,7 +22,7 @@ import pytest
 
 from labkit.data import open_data
 from labkit.data.order import EpochOrder
-from labkit.errors import GateError, Unsupported, UserError, is_out_of_memory
+from labkit.errors import UserError
 from labkit.models import count
 from labkit.timing import HostClock
 from tests.faulty.campaign import records, run
@@ -30,6 +30,7 @@ from workbook.engines.keras import gate, support
 from workbook.engines.keras import memory as keras_state
 from workbook.engines.keras.host_batches import HostBatches
 from workbook.engines.keras.support import why_unsupported
+from workbook.errors import GateError, Unsupported, is_out_of_memory
 from workbook.hardware.frameworks import KNOWN
 from workbook.paths import ROOT
 from workbook.trials.trial import FRAMEWORKS, Trial

@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from labkit.data import DataSet, open_data  # noqa: E402
-from labkit.errors import GateError, Unsupported, UserError  # noqa: E402
+from labkit.errors import UserError  # noqa: E402
 from labkit.models import build  # noqa: E402
 from workbook.engines import training as engines_training  # noqa: E402
 from workbook.engines.exchange.data_parallel import InParts, split_over_devices, why_not_in_one_process  # noqa: E402
+from workbook.errors import GateError, Unsupported  # noqa: E402
 from workbook.trials.trial import Trial  # noqa: E402
 from workbook.workloads import build_workload  # noqa: E402
 from workbook.workloads.train import TrainWorkload  # noqa: E402

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported
 from tests.prepared import prepared
+from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

@@ -16,9 +16,10 @@ import numpy as np
 import psutil
 import pytest
 
-from labkit.errors import GateError, LabkitError, Unsupported, UserError
+from labkit.errors import LabkitError, UserError
 from tests.processes import eventually
 from tests.workbook.conftest import Measured
+from workbook.errors import GateError, Unsupported
 from workbook.records import Record
 from workbook.storage import FORMS, StoredSet, make_set
 from workbook.storage.page_cache import why_not_cold

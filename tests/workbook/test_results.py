@@ -387,7 +387,7 @@ def test_a_mistake_in_a_notebook_shows_the_readers_line_and_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    InteractiveShell().run_cell('import labkit\nlabkit.load("h2000")')
+    InteractiveShell().run_cell('import workbook\nworkbook.load("h2000")')
     line, message = capsys.readouterr().out.strip().splitlines()
     assert line == 'line 2: workbook.load("h2000")'
     assert message.startswith("UserError: unknown HW 'h2000'; valid: h200")

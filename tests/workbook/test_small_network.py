@@ -14,10 +14,12 @@ pytest.importorskip("torch")
 import torch
 
 from labkit.data import DataSet, open_data
-from labkit.errors import GateError, Unsupported, UserError
-from labkit.models import MODELS, build, check_data, count, input_bytes, input_sizes
+from labkit.errors import UserError
+from labkit.models import MODELS, build, count, input_sizes
+from workbook.errors import GateError, Unsupported
 from workbook.results import roofline
 from workbook.reuters import open_documents
+from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from labkit.errors import Unsupported, UserError
+from labkit.errors import UserError
 from tests.workbook.made_records import NOISE, PASSES, blocks, failed, of_records, record_of
 from tests.workbook.test_claims_can_be_tested import Planned, each_test, has_case
 from workbook.claims.evidence import Side
 from workbook.datasets import DRAWN, OWN, check_use, stored_by_checksum, stored_set
+from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.records import Record
 from workbook.records.reads import ReadEpoch, Reads

@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.devices import Gpu
-from labkit.places import python_path
+from labkit.files import python_path
 from labkit.sensors import EXCHANGED_PERIOD_S, GPM_SENSORS, GPU_SENSORS, rate_name
 from labkit.telemetry import machine as machine_module
 from labkit.telemetry import nvml
@@ -859,7 +859,8 @@ def test_a_sampler_killed_in_mid_trial_loses_only_that_trials_telemetry(process:
     lost = trial_from_now(process, lambda: kill(process))
     assert lost.status == "lost"
     match = re.fullmatch(
-        r"the telemetry process was killed by signal SIGKILL in mid-trial, (\S+) s after it began", lost.reason or ""
+        r"the telemetry process was killed by signal SIGKILL during the measurement, (\S+) s after it began",
+        lost.reason or "",
     )
     assert match, lost.reason
     assert 0.0 <= float(match[1]) <= 0.5
@@ -1092,7 +1093,7 @@ def test_a_sampler_killed_during_a_trial_costs_no_trial_and_is_restarted(
     first, second, third = records(tmp_path / "cpu")
     assert [record.status for record in (first, second, third)] == ["ok"] * 3
     assert lost(first)
-    assert "SIGKILL in mid-trial" in (first.telemetry.reason or "")  # type: ignore[union-attr]
+    assert "SIGKILL during the measurement" in (first.telemetry.reason or "")  # type: ignore[union-attr]
     why = (third.telemetry.reason or "") if third.telemetry else "no telemetry"
     assert why == "" or "was silent" in why, "on a busy machine the new process may get no processor for a second"
     kept = set(SeriesStore(tmp_path / "cpu", HOST.id, STUDY).read()["key"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.statistics import Interval
 from labkit.telemetry.summary import EnergyWindow, Telemetry
 from tests.workbook.made_telemetry import (
     IDLE,
@@ -27,6 +26,7 @@ from tests.workbook.made_telemetry import (
 from workbook.results import Results
 from workbook.results.intervals import interval_of
 from workbook.results.study_records import StudyRecords
+from workbook.statistics import Interval
 from workbook.trials.trial import Trial
 
 

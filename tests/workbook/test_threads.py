@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from labkit.errors import Unsupported, UserError
+from labkit.errors import UserError
 from tests.faulty.campaign import records, run, trial
+from workbook.errors import Unsupported
 from workbook.runner import threads as threads_module
 from workbook.runner.threads import threads_of
 from workbook.trials.trial import Trial, thread_counts

@@ -20,11 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.data import DataSet, Split, open_data
-from labkit.errors import LabkitError, Unsupported, UserError
+from labkit.errors import LabkitError, UserError
 from tests.prepared import checked
 from tests.workbook.made_records import blocks, record_of
 from workbook.engines import weights_files
 from workbook.engines.weights_files import check_folder, file_name, find_weights, lacked_weights, read_weights
+from workbook.errors import Unsupported
 from workbook.records import Blocks
 from workbook.records.scored import Scored, pack, unpack
 from workbook.trials.trial import Trial

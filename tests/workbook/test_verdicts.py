@@ -15,7 +15,6 @@ import pytest
 from bs4 import BeautifulSoup
 from scipy import stats
 
-from labkit.statistics import log_interval
 from labkit.telemetry.summary import Metrics, Statistic, Telemetry, Window
 from tests.workbook.made_records import HOST, record_of
 from tests.workbook.test_site import described
@@ -35,6 +34,7 @@ from workbook.records.store import Store
 from workbook.registry import find_study
 from workbook.results import reports_folder
 from workbook.results.study_records import StudyRecords as Results
+from workbook.statistics import log_interval
 from workbook.trials.trial import NO_DATA, Trial
 
 OTHER_HOST = "ba9876543210"

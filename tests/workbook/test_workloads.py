@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported, UserError
+from labkit.errors import UserError
 from labkit.models import count
+from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload, build_workload
 

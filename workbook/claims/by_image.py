@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
 from workbook.claims.evidence import Side
 from workbook.records.scored import Accuracy, Scored
+from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
 
 LEARNED = 0.1  # top-1 below which a network has learned too little for a loss of accuracy to mean anything
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from labkit.statistics import Interval
 from workbook.claims.by_image import compare_images, is_by_image
 from workbook.claims.evidence import Side, difference, families, level, ratio
 from workbook.claims.reaching import is_one_sided, judged, least_ratio
@@ -15,6 +14,7 @@ from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value,
 from workbook.registry import find_metric
 from workbook.results.metrics import why_missing
 from workbook.show.quantities import MISSING, quantity
+from workbook.statistics import Interval
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
 TIED = f"the interval comes within {MARGIN} of the bound, a tie"

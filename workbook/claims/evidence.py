@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any
 
-from labkit.statistics import Interval
 from workbook.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
 from workbook.records import short_hash
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
@@ -32,6 +31,7 @@ from workbook.results.intervals import (
 )
 from workbook.results.metrics import metric_of
 from workbook.results.study_records import StudyRecords
+from workbook.statistics import Interval
 from workbook.trials.trial import ASKED_AFTER, OF_READERS, Trial
 
 # Fields that only a trial of several devices can set.

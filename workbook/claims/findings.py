@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from labkit.statistics import Interval
 from workbook.claims.cases_table import cases_html, sources
 from workbook.claims.schema import Mark
 from workbook.claims.verdict import DECIDING, GROUPS, MARKS, TESTED, Case, Finding, Group, Judged, Verdict
 from workbook.claims.words import listing, metric_label, sentence, shown_bound, shown_value
 from workbook.show.quantities import MISSING, NAN, digits_of
 from workbook.show.table import table_html
+from workbook.statistics import Interval
 
 USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
 NOT_COUNTED: dict[Mark, str] = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labkit.statistics import Interval
 from workbook.claims.evidence import Side
 from workbook.claims.verdict import Bounds, Case
 from workbook.records import Record
 from workbook.results.from_result import epochs_to_target
 from workbook.results.intervals import ratio_of_passes
+from workbook.statistics import Interval
 
 METRIC = "epochs_to_target"
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from labkit.statistics import Interval
 from workbook.claims.cases import bounds_of, compare, make_case, missing_case, ordered_families
 from workbook.claims.evidence import Side, families, level, pairs, ratio
 from workbook.claims.schema import Test
@@ -27,6 +26,7 @@ from workbook.claims.words import (
 )
 from workbook.registry import find_metric
 from workbook.show.labels import label as label_of
+from workbook.statistics import Interval
 
 
 def _level(test: Test, chosen: list[Side]) -> Iterator[Case]:

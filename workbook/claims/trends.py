@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from labkit.statistics import Interval, linear_interval
 from workbook.claims.cases import Weighed, deciding_case, make_case, missing_case
 from workbook.claims.evidence import Side, level, ratio, samples
 from workbook.claims.schema import Test
 from workbook.claims.verdict import Bounds, Case
 from workbook.claims.words import TIE, shown_effect, value_words
 from workbook.results.intervals import hosts_of, units_of
+from workbook.statistics import Interval, linear_interval
 
 ALIKE = (1 / 1.1, 1.1)  # "alike", "constant"
 MORE, LESS = Bounds(low=1.0, strict=True, tie=TIE), Bounds(high=1.0, strict=True, tie=TIE)

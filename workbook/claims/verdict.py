@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.statistics import Interval
 from workbook.claims.by_image import is_by_image
 from workbook.claims.evidence import Side
 from workbook.claims.papers import Paper
@@ -14,6 +13,7 @@ from workbook.claims.schema import Claim, Mark, Test
 from workbook.claims.words import Kind, shown_effect
 from workbook.results.intervals import HOSTS
 from workbook.results.study_records import StudyRecords
+from workbook.statistics import Interval
 from workbook.trials.trial import Trial
 
 Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from labkit.statistics import Interval
 from workbook.claims.evidence import Side
 from workbook.claims.schema import FASTEST, OTHERS, Test
 from workbook.hardware.profile import load_profile, profile_names
 from workbook.registry import LABELS, METRICS, find_metric
 from workbook.show.labels import label, phrase
 from workbook.show.quantities import number, quantity
+from workbook.statistics import Interval
 from workbook.trials.trial import OF_NETWORKS
 
 Kind = Literal["level", "ratio", "difference"]

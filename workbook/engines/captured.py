@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from labkit.data.device_loader import StaticBatch
-from labkit.data.loader import Batch
+from labkit.data.loaders import Batch
+from workbook.engines.device_loader import StaticBatch
 from workbook.engines.training import Training
 
 WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels

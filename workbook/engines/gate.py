@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from labkit.errors import GateError
 from workbook.engines.damping import calm
 from workbook.engines.precision import TOLERANCES, Tolerance
 from workbook.engines.tolerated import Difference, checked
 from workbook.engines.training import Training
+from workbook.errors import GateError
 
 STEPS = 3
 LEARNING_RATE = 1e-3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from labkit.data.loader import Batch
-from labkit.data.loaders import AnyLoader
+from labkit.data.loaders import Batch
+from workbook.engines.device_loader import AnyLoader
 from workbook.engines.sections import section
 from workbook.engines.training import Training
 from workbook.storage.readers.fed import FedLoader

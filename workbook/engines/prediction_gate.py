@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from labkit.errors import GateError
 from workbook.engines.tolerated import check, checked
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 
 # Limits of the distance from the baseline FP32 network's logits: the norm of the difference over that of the difference

@@ -6,12 +6,12 @@ import shutil
 
 import torch
 
-from labkit.data.triton_here import why_no_triton
 from labkit.models import MODELS
 from workbook.engines import precision
 from workbook.engines.any_framework import why_not_normalised
 from workbook.engines.exchange.data_parallel import why_not_in_one_process
 from workbook.engines.openvino import network as openvino_on_cpu
+from workbook.engines.triton_check import why_no_triton
 from workbook.trials.trial import Trial
 
 # `sgd`: PyTorch's default; `sgd_fused`: PyTorch's fused kernels; `sgd_master`: BF16 weights with FP32 masters, one

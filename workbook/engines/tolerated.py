@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labkit.errors import GateError
+from workbook.errors import GateError
 
 Difference = tuple[str, float, float]  # its name, its size, and its tolerance
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from labkit.errors import GateError
 from workbook import ranks
 from workbook.engines.exchange import side_stream
 from workbook.engines.exchange.averaging import Exchange, average_gradients, in_buckets, overlapped
@@ -23,6 +22,7 @@ from workbook.engines.exchange.data_parallel import split_over_devices
 from workbook.engines.precision import AUTOCAST, autocast
 from workbook.engines.regions import loss_function
 from workbook.engines.sections import section
+from workbook.errors import GateError
 from workbook.trials.recipes import LOSS_SCALE, MOMENTUM, WEIGHT_DECAY
 from workbook.trials.trial import Trial
 

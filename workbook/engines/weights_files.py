@@ -20,8 +20,8 @@ from typing import Any
 
 from labkit.data import ILSVRC2012, DataSet, Levels, cache_dir
 from labkit.errors import LabkitError, UserError
+from labkit.files import rewriting, users_path
 from labkit.models.catalogue import MODELS
-from labkit.places import rewriting, users_path
 from workbook.engines import torchvision_files
 from workbook.records import Record
 from workbook.trials.trial import Trial

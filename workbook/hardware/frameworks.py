@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from labkit.places import python_path, users_path
+from labkit.files import python_path, users_path
 from workbook.paths import ROOT
 from workbook.registry import FRAMEWORK_TITLES
 

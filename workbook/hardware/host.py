@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from labkit import __version__
 from labkit.devices import Gpu, nvidia, pci_device, uuid_hash
 from labkit.errors import LabkitError, UserError
-from labkit.places import replacing, users_path
+from labkit.files import replacing, users_path
 from workbook.hardware.cpu_limits import usable_cores
 from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
 from workbook.paths import ROOT

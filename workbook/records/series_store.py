@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from pyarrow.parquet import read_metadata
 
-from labkit.places import replacing
+from labkit.files import replacing
 from labkit.telemetry.series import Series
 from workbook.records import short_hash
 

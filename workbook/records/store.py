@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from labkit.errors import LabkitError
-from labkit.places import rewriting
+from labkit.files import rewriting
 from workbook.records import Record, parse_line, utc_now
 
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"

@@ -6,7 +6,7 @@ import shutil
 import time
 
 from labkit.errors import UserError, unknown
-from labkit.places import temporary_folder
+from labkit.files import temporary_folder
 from workbook.claims.dates import committed
 from workbook.claims.shown import evidence, recorded, verdicts
 from workbook.hardware.host import this_host

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.places import replacing
+from labkit.files import replacing
 from workbook.claims import Findings
 from workbook.results import Results
 from workbook.results.exchange import numbers

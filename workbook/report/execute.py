@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError, UserError, one_of
-from labkit.places import python_path, temporary_folder
+from labkit.files import python_path, temporary_folder
 from workbook.registry import STUDIES
 from workbook.results import REPORT_VARIABLE
 from workbook.trials.trial import as_on_disk

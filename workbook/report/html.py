@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError
-from labkit.places import replacing
+from labkit.files import replacing
 from workbook.report.stacked import with_stacked_tables
 from workbook.show import theme_css
 from workbook.show.table import EMPTY

@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Any
 
 from labkit.errors import LabkitError, UserError
-from labkit.places import remove_leftovers, replacing, temporary_folder, users_path
+from labkit.files import remove_leftovers, replacing, temporary_folder, users_path
 from workbook.datasets import READING, check_use, data_at_scale, documents_of_user
 from workbook.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from workbook.engines.weights_files import check_folder

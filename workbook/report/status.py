@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from labkit.places import replacing
+from labkit.files import replacing
 
 
 @dataclass(frozen=True)

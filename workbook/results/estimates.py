@@ -19,7 +19,6 @@ import pandas as pd
 
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
-from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
 from workbook.registry import STUDIES
 from workbook.results.columns import NEAREST, NOT_MEASURED, RECORDS, WHAT_RAN, check_columns, unique
 from workbook.results.intervals import (
@@ -32,6 +31,7 @@ from workbook.results.intervals import (
     numbers_of,
     ratio_of,
 )
+from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
 from workbook.trials.recipes import MODE_NAMES
 from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.statistics import CONFIDENCE
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS
 from workbook.results.columns import WHAT_RAN
 from workbook.results.intervals import interval_of, numbers_of
 from workbook.results.table import Results
+from workbook.statistics import CONFIDENCE
 
 # A sensor that is read 25 times a second says little about a second: such values are marked.
 OF_POWER, FEW_READINGS = ("power_w", "power_fraction", "images_per_s_per_w"), 20

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from labkit.statistics import (
+from workbook.registry import METRICS
+from workbook.statistics import (
     Interval,
     difference_interval,
     linear_interval,
@@ -22,7 +23,6 @@ from labkit.statistics import (
     unpaired_difference,
     unpaired_ratio,
 )
-from workbook.registry import METRICS
 
 HOSTS = 3  # the fewest equal hosts for an interval over hosts
 PAIRS = 3  # the fewest passes of one process for an interval over them alone

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from labkit.models import count, input_bytes
+from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
 from workbook.hardware.profile import Peaks, Profile
 from workbook.records import Record
 from workbook.results.from_result import value_of
 from workbook.results.study_records import StudyRecords
+from workbook.trials.inputs import input_bytes
 from workbook.trials.recipes import weight_passes
 from workbook.trials.trial import Trial
 

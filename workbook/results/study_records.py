@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from labkit.statistics import log_interval
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
 from workbook.records.store import Store
 from workbook.registry import Study
 from workbook.results.from_result import value_of
+from workbook.statistics import log_interval
 from workbook.trials.trial import Trial, without_data
 
 

@@ -5,7 +5,7 @@ the newswires' training part. Lengths have the newswires' mean of 146 words and 
 (the k-th most frequent word is 1/k as frequent as the first). Most words come from a ranking that all classes share,
 the rest from a ranking of the class. As in Keras's example, only the set of a document's words is kept.
 
-Document i depends on (seed, split, i) alone and is the same on every machine (`draws`).
+Document i depends on (seed, split, i) alone and is the same on every machine (`random_bits`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.data.dataset import SPLITS, Chunks, Images, Labels, Source, SplitName
-from labkit.data.draws import below, check_seed, from_chunks, random_words
+from labkit.data.random_bits import below, check_seed, from_chunks, random_words
 from workbook.reuters.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
 
 NAME = "reuters_shaped"

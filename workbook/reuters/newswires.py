@@ -22,7 +22,7 @@ from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
 from labkit.data.npy import read_member
 from labkit.data.restricted import Refused, load_lists
 from labkit.errors import DataError, UserError
-from labkit.places import users_path
+from labkit.files import users_path
 from workbook.reuters.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
 
 NAME = "reuters"

@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-from labkit.places import python_path
+from labkit.files import python_path
 from workbook.hardware.frameworks import (
     KNOWN,
     environment_of,

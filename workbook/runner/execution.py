@@ -9,11 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
+from labkit.errors import LabkitError
 from labkit.sensors import PERIODS_S
-from labkit.timing import Clock, CudaClock, HostClock, peak_memory, quiet_collector, time_blocks
+from labkit.timing import Clock, CudaClock, HostClock, time_blocks
 from workbook import ranks
 from workbook.engines.keras.memory import peak_memory_of_keras
+from workbook.engines.state import peak_memory, quiet_collector
+from workbook.errors import GateError, Unsupported, is_out_of_memory
 from workbook.hardware.frameworks import is_keras
 from workbook.records import Blocks, Epoch, Epochs, utc_now
 from workbook.runner.afterwards import asked_of_answers, asked_of_steps

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from labkit.data import DataSet, open_by_checksum
-from labkit.errors import Unsupported
-from labkit.timing import begin_anew, reset_compiler, reset_peak_memory
 from workbook import ranks
 from workbook.datasets import stored_by_checksum
 from workbook.engines.keras.memory import free_keras, reset_peak_of_keras
+from workbook.engines.state import begin_anew, reset_compiler, reset_peak_memory
+from workbook.errors import Unsupported
 from workbook.hardware.frameworks import is_keras
 from workbook.runner.nodes.equality import why_not_over_nodes
 from workbook.storage import StoredSet

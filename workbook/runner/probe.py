@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from labkit.errors import Unsupported
+from workbook.errors import Unsupported
 from workbook.hardware.frameworks import KNOWN
 
 SAID_CHARACTERS = 300

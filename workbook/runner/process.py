@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from labkit.places import python_path
+from labkit.files import python_path
 from workbook.hardware.frameworks import interpreter_of
 from workbook.runner.protocol import Pass
 from workbook.trials.trial import Trial

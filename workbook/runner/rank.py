@@ -17,9 +17,9 @@ import threading
 import traceback
 from typing import Any
 
-from labkit.errors import Unsupported
-from labkit.timing import free_memory
 from workbook import ranks
+from workbook.engines.state import free_memory
+from workbook.errors import Unsupported
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.runner.execution import failure, follow, run
 from workbook.runner.framework import framework_details

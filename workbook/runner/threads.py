@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from labkit.errors import Unsupported
 from workbook import ranks
+from workbook.errors import Unsupported
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.trials.trial import Trial
 

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, PositiveInt
 
 from labkit.errors import UserError, one_of
-from labkit.places import rewriting, users_path
+from labkit.files import rewriting, users_path
 from workbook.storage.page_cache import sync_file_system
 
 FORMS = ("jpeg", "shards", "tfrecord", "cache")

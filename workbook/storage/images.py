@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.data.draws import below, random_words
+from labkit.data.random_bits import below, random_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image

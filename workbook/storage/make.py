@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from labkit.data.cache import cache_dir, writing
-from labkit.data.draws import check_seed, permutation
+from labkit.data.random_bits import check_seed, permutation
 from labkit.errors import LabkitError, UserError, one_of
-from labkit.places import replacing, users_path
+from labkit.files import replacing, users_path
 from workbook.storage import images as drawn
 from workbook.storage.forms import (
     FORMS,

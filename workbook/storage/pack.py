@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from labkit.data.ilsvrc2012 import decoded, scaled_centre
 from labkit.data.npy import ArrayWriter
 from labkit.errors import DataError
-from labkit.places import replacing, rewriting
+from labkit.files import replacing, rewriting
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.storage.forms import Sample
 

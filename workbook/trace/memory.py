@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from labkit.places import temporary_folder
+from labkit.files import temporary_folder
 from labkit.timing.clocks import Clock, Step
 from workbook.records.traced import Memory
 

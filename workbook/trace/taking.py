@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from labkit.places import temporary_folder
+from labkit.files import temporary_folder
 from labkit.timing.clocks import Clock, Step
 from workbook.trace.events import STEP, UntracedError
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
-from labkit.errors import LabkitError, Unsupported, one_of
+from labkit.errors import LabkitError, one_of
+from workbook.errors import Unsupported
 from workbook.records.scored import Scored
 from workbook.storage import StoredSet
 from workbook.trace import Held

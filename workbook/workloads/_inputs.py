@@ -10,16 +10,16 @@ import torch
 from labkit.data import DataSet
 from labkit.data.augment import Augment, Preparation
 from labkit.data.ilsvrc2012 import MEAN, STD
-from labkit.data.loader import Batch, ResidentLoader, in_order
-from labkit.data.loaders import AnyLoader, make_loader
+from labkit.data.loaders import Batch, ResidentLoader, fits, in_order, make_loader
 from labkit.data.order import Shard
-from labkit.errors import Unsupported
-from labkit.models import check_data, input_bytes
 from workbook.engines import gate
+from workbook.engines.device_loader import AnyLoader, DeviceLoader
+from workbook.errors import Unsupported
 from workbook.reuters.unpacking import Unpacked
 from workbook.storage import StoredSet
 from workbook.storage.readers.fed import FedLoader
 from workbook.storage.readers.reader import Reader
+from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.trial import Trial
 from workbook.workloads._reading import bring_cache, describe, open_readers
 
@@ -57,17 +57,14 @@ class ImageInputs:
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
         """Return a loader of endless training batches on the trial's device."""
-        trial = self._trial
-        return make_loader(
-            self._data.train,
-            batch=trial.batch_of_process,
-            seed=trial.seed,
-            augment=Augment(flip=trial.augment, crop=trial.augment),
-            dtype=dtype,
-            on_device=trial.loader == "device",
-            shard=shard,
-            **self._shared,
-        )
+        trial, split = self._trial, self._data.train
+        shared: dict[str, Any] = {"batch": trial.batch_of_process, "seed": trial.seed, "shard": shard}
+        augment = Augment(flip=trial.augment, crop=trial.augment)
+        takes = trial.device == "cuda" and trial.image_px >= self._data.edge_px  # else `make_loader` says why not
+        if trial.loader == "device" and takes and fits(split, self._shared["device"]):
+            prepare = Preparation(seed=trial.seed, augment=augment, **self._shared)
+            return DeviceLoader(split, prepare=prepare, dtype=dtype, **shared)
+        return make_loader(split, augment=augment, **shared, **self._shared)
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
         """Yield batches of all validation images, once and in order."""

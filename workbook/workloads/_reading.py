@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 
 from labkit.data.order import WHOLE, Shard
-from labkit.errors import Unsupported
 from workbook import ranks
+from workbook.errors import Unsupported
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.storage import StoredSet
 from workbook.storage.page_cache import drop, resident_share, why_not_cold

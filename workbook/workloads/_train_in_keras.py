@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported
-from labkit.models import check_data, input_bytes, known_count
+from labkit.models import known_count
 from workbook.engines.damping import calmed
 from workbook.engines.keras import gate, process, reference
 from workbook.engines.keras.back_ends import make_training
@@ -21,7 +20,9 @@ from workbook.engines.keras.host_batches import HostBatches
 from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
 from workbook.engines.keras.support import why_unsupported
 from workbook.engines.keras.training import Pixels
+from workbook.errors import GateError, Unsupported
 from workbook.hardware.frameworks import KNOWN
+from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared
 

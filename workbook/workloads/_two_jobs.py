@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from labkit.errors import Unsupported
 from workbook import ranks
+from workbook.errors import Unsupported
 from workbook.trials.trial import Trial
 from workbook.workloads import HasGate, Prepared
 

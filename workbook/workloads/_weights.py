@@ -16,12 +16,12 @@ import torch
 from torch import nn
 
 from labkit.data import DataSet
-from labkit.errors import LabkitError, Unsupported
+from labkit.errors import LabkitError
 from labkit.models import build as build_model
-from labkit.timing import free_memory
 from workbook.engines.damping import damp
 from workbook.engines.normalised import fold_back, has_batch_norm, normalise
 from workbook.engines.pool import Pool
+from workbook.engines.state import free_memory
 from workbook.engines.weights_files import (
     Weights,
     can_train,
@@ -32,6 +32,7 @@ from workbook.engines.weights_files import (
     why_none,
     write_weights,
 )
+from workbook.errors import Unsupported
 from workbook.trials.recipes import CAPTURED, Recipe
 from workbook.trials.trial import Trial
 from workbook.workloads.train import TrainWorkload

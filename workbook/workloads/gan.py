@@ -18,9 +18,7 @@ import torch
 
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
-from labkit.data.device_loader import DeviceLoader
 from labkit.data.order import WHOLE
-from labkit.errors import GateError, Unsupported
 from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
 from labkit.models.wgan import CHANNELS, WGAN, iteration
@@ -29,6 +27,8 @@ from workbook.engines.adversarial import gate
 from workbook.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
 from workbook.engines.adversarial.support import why_unsupported
 from workbook.engines.adversarial.training import Adversarial
+from workbook.engines.device_loader import DeviceLoader
+from workbook.errors import GateError, Unsupported
 from workbook.storage.readers.fed import FedLoader
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared

@@ -7,7 +7,7 @@ import time
 import torch
 
 from labkit.data import DataSet
-from labkit.errors import GateError
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 

@@ -19,7 +19,6 @@ from dataclasses import replace
 import torch
 
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported
 from labkit.models import find_model
 from workbook.engines import precision
 from workbook.engines.captured_prediction import CapturedPrediction
@@ -30,6 +29,7 @@ from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine
 from workbook.engines.regions import compiler_cache
 from workbook.engines.scoring import score
 from workbook.engines.support import why_not_predicted
+from workbook.errors import GateError, Unsupported
 from workbook.records.scored import Scored
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared

@@ -15,7 +15,7 @@ import torch
 from labkit.data import DataSet
 from labkit.data.augment import Preparation
 from labkit.data.ilsvrc2012 import MEAN, STD
-from labkit.errors import GateError, Unsupported
+from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
 from workbook.storage.readers.reader import Reader
 from workbook.trials.trial import Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported
+from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from labkit.data import DataSet
-from labkit.errors import GateError
 from workbook import ranks
+from workbook.errors import GateError
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 from workbook.workloads.all_reduce import team_for_messages

@@ -19,14 +19,13 @@ from torch.nn import functional
 
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
-from labkit.data.device_loader import HostFed, StaticBatch
-from labkit.data.loader import StreamingLoader
+from labkit.data.loaders import StreamingLoader
 from labkit.data.order import WHOLE, Shard
-from labkit.errors import GateError, Unsupported
 from labkit.models import build as build_model
 from workbook import ranks
 from workbook.engines import gate, precision
 from workbook.engines.captured import CapturedStep
+from workbook.engines.device_loader import HostFed, StaticBatch
 from workbook.engines.exchange.averaging import check_same_everywhere
 from workbook.engines.exchange.stale import StaleTraining
 from workbook.engines.hosted import HostedStep
@@ -34,6 +33,7 @@ from workbook.engines.regions import compiler_cache
 from workbook.engines.schedule import learning_rates
 from workbook.engines.support import why_unsupported
 from workbook.engines.training import Training
+from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
 from workbook.storage.readers.fed import FedLoader
 from workbook.trace import Held

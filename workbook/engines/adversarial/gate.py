@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from labkit.errors import GateError
 from workbook.engines.adversarial.training import Adversarial
 from workbook.engines.gate import check_what_was_read
 from workbook.engines.tolerated import checked
+from workbook.errors import GateError
 
 ITERATIONS = 2
 

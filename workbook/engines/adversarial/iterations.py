@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import torch
 
-from labkit.data.device_loader import PART, DeviceLoader
-from labkit.data.loaders import AnyLoader
 from labkit.models.catalogue import CRITIC_STEPS
 from labkit.models.wgan import NOISE
 from workbook.engines.adversarial.training import Adversarial
 from workbook.engines.captured import record
+from workbook.engines.device_loader import PART, AnyLoader, DeviceLoader
 from workbook.engines.sections import section
 from workbook.trials.trial import Trial
 

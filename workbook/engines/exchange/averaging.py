@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from labkit.errors import GateError
+from workbook.errors import GateError
 from workbook.ranks import Team
 from workbook.trials.trial import Trial
 

@@ -34,9 +34,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from labkit.errors import GateError
 from workbook.engines.exchange.bucket import Bucket, in_memory, same_place
 from workbook.engines.exchange.bucket_ways import ByGloo, ByNccl
+from workbook.errors import GateError
 from workbook.ranks import Team
 
 BUCKET_BYTES = 2**23  # 25 MB are as fast (benchmarks/README.md)

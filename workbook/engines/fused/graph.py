@@ -16,7 +16,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional
 
-from labkit.errors import Unsupported
+from workbook.errors import Unsupported
 
 IMAGES = 0  # the number of the network's input
 _SKIPPED = (nn.Identity, nn.Dropout)

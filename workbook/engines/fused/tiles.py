@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from labkit.errors import Unsupported
+from workbook.errors import Unsupported
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from labkit.errors import GateError
 from workbook.engines.tolerated import checked
+from workbook.errors import GateError
 
 # Relative, of the first loss. FP32 and TF32 round far less than another batch would change (1.5 % of ResNet-50's loss).
 # For Inception-BN and GoogLeNet at batch 16 on 32x32 images, BF16 was up to 0.4 % away, FP16 0.02 %. So trials in BF16

@@ -9,7 +9,7 @@ import gc
 import sys
 from typing import Any
 
-from labkit.timing.state import begin_anew, peak_memory, reset_compiler, reset_peak_memory
+from workbook.engines.state import begin_anew, peak_memory, reset_compiler, reset_peak_memory
 
 _jax_peak_before = 0  # JAX's peak counter when the trial began; JAX cannot reset it
 

@@ -16,11 +16,11 @@ import numpy as np
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from labkit.errors import Unsupported
 from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.kept_programs import keep_programs, programs
 from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
+from workbook.errors import Unsupported
 from workbook.trials.trial import Trial
 
 # How products of FP32 numbers are computed. Half precision has no such products, and XLA may choose.

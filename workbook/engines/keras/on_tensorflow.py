@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from labkit.errors import GateError, Unsupported
 from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
+from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import keras
 import torch
 
-from labkit.errors import GateError, Unsupported
 from workbook.engines import precision
 from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
 from workbook.engines.regions import compiler_cache
+from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import GateError
-from labkit.places import python_path, temporary_folder
+from labkit.files import python_path, temporary_folder
 from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.networks.carried import Array
 from workbook.engines.keras.training import Pixels
+from workbook.errors import GateError
 from workbook.hardware.frameworks import RUNNER_PYTHON
 from workbook.trials.trial import Trial
 

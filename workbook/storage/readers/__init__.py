@@ -20,7 +20,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from labkit.data.order import WHOLE, Shard
-from labkit.errors import Unsupported, UserError, one_of
+from labkit.errors import UserError, one_of
+from workbook.errors import Unsupported
 from workbook.trials.trial import READERS as OWN_AND_READERS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from labkit.data.loader import Batch, Prepares
+from labkit.data.loaders import Batch, Prepares
 from workbook.storage.readers.reader import Reader
 
 

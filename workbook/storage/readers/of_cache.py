@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labkit.data.loader import upload
+from labkit.data.loaders import upload
 from labkit.data.order import make_order
 from workbook.storage.readers.reader import Part, Reader, Wanted
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import chain, count, repeat
-from typing import Any
 
 import pytest
 
-from labkit.timing import HostClock, Timing, free_memory, peak_memory, time_blocks
+from labkit.timing import HostClock, Timing, time_blocks
 from labkit.timing.blocks import MIN_BLOCKS, STEADY_BLOCKS, WARMUP_STRETCH
 
 TIMING = Timing(warmup_s=1.0, timed_s=2.0, block_s=0.1)
@@ -203,99 +199,3 @@ def test_the_host_clock_runs_each_step_and_is_monotonic() -> None:
     assert device is None
     assert before <= calls[0] <= calls[-1] <= after
     assert calls[-1] - calls[0] <= took <= after - before
-
-
-def test_the_memory_of_a_cpu_trial_is_the_resident_set_of_its_process() -> None:
-    free_memory("cpu")
-    facts = peak_memory("cpu")
-    assert 2**20 < facts["memory_bytes"] < 2**40
-    assert "resident set" in facts["memory_method"]
-
-
-# ---- compiled trials in a separate process: earlier compilations by Dynamo must not matter ---------------------------
-
-COMPILED_TRIALS = """
-import json, sys
-import torch
-from labkit.timing import reset_compiler
-
-graphs = []
-
-def backend(gm, inputs):
-    tensors = [i for i in inputs if isinstance(i, torch.Tensor)]
-    sizes = [size for t in tensors for size in t.shape] + [i for i in inputs if not isinstance(i, torch.Tensor)]
-    static = all(type(size) is int for size in sizes)
-    graphs.append([static, [[int(size) for size in t.shape] for t in tensors]])
-    return gm.forward
-
-model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
-
-def run(order, before_each):
-    compiled = []
-    for batch in order:
-        before_each()
-        before = len(graphs)
-        with torch.no_grad():
-            step = torch.compile(model, backend=backend)
-            for _ in range(3):
-                assert step(torch.zeros(batch, 4)).shape == (batch, 2)
-        compiled.append([batch, graphs[before:]])
-    return sorted(compiled)
-
-def limit():
-    step = torch.compile(torch.nn.Linear(4, 2), backend="eager")
-    for batch in range(2, 30):
-        try:
-            step(torch.zeros(batch, 4))
-        except torch._dynamo.exc.FailOnRecompileLimitHit:
-            return batch
-    return None
-
-orders, said = json.loads(sys.argv[1]), {}
-for name, order in orders.items():  # first PyTorch's defaults, in a fresh state each time
-    torch._dynamo.reset()
-    said["plain " + name] = run(order, lambda: None)
-torch._dynamo.reset()
-torch._dynamo.config.automatic_dynamic_shapes = False
-said["plain limit"] = limit()
-torch._dynamo.config.automatic_dynamic_shapes = True
-for name, order in orders.items():
-    said["reset " + name] = run(order, reset_compiler)
-reset_compiler()
-said["reset limit"] = limit()
-print(json.dumps(said))
-"""
-BATCHES = [2, 3, 4, 6, 8]
-
-
-@pytest.fixture(scope="module")
-def compiled() -> dict[str, Any]:
-    """Return each batch size's graphs (are all sizes static, shapes) by "plain" or "reset" and the order of sizes."""
-    orders = {"ascending": BATCHES, "shuffled": BATCHES[1::2][::-1] + BATCHES[::2]}
-    command = [sys.executable, "-c", COMPILED_TRIALS, json.dumps(orders)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def test_compiled_trials_give_the_same_static_graphs_in_any_order(compiled: dict[str, Any]) -> None:
-    ascending = compiled["reset ascending"]
-    assert ascending == compiled["reset shuffled"]
-    assert [batch for batch, _ in ascending] == BATCHES
-    for batch, graphs in ascending:
-        assert len(graphs) == 1, f"batch {batch} compiled {len(graphs)} times, or not at all"
-        static, shapes = graphs[0]
-        assert static, f"batch {batch} compiled with dynamic shapes"
-        assert [batch, 4] in shapes
-
-
-def test_without_the_reset_a_trial_depends_on_earlier_trials(compiled: dict[str, Any]) -> None:
-    plain = dict(compiled["plain ascending"])
-    static, _ = plain[BATCHES[1]][0]
-    assert not static, "the second batch size compiles with dynamic shapes"
-    assert plain[BATCHES[-1]] == [], "later batch sizes compile no graph"
-    assert compiled["plain shuffled"] != compiled["plain ascending"] != compiled["reset ascending"]
-
-
-def test_a_recompile_limit_is_an_error_and_not_a_silent_fallback(compiled: dict[str, Any]) -> None:
-    assert compiled["reset limit"] is not None
-    assert compiled["plain limit"] is None, "PyTorch has changed its default: the setting is no longer needed"

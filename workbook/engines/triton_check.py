@@ -18,7 +18,7 @@ def why_no_triton(device: torch.device) -> str | None:
     if has < CAPABILITY:
         return f"Triton compiles for compute capability 7.0 and later, this device has {has[0]}.{has[1]}"
     try:
-        from labkit.data.kernels import probe
+        from workbook.engines.batch_kernel import probe
 
         seen = torch.zeros(1, dtype=torch.int32, device=device)
         probe[(1,)](seen)

@@ -10,17 +10,19 @@ ring in large parts on the stream of the steps, so a part is overwritten only af
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 
 from labkit.data.augment import TORCH_FORMATS, MemoryFormat, Preparation
 from labkit.data.dataset import Split
-from labkit.data.loader import Batch, upload
+from labkit.data.loaders import Batch, Loader, StreamingLoader, upload
 from labkit.data.order import WHOLE, Shard, make_order
-from labkit.data.triton_here import why_no_triton
+from workbook.engines.triton_check import why_no_triton
+from workbook.storage.readers.fed import FedLoader
 
+HostLoader: TypeAlias = StreamingLoader | FedLoader
 PART = 2**16  # smallest number of samples whose order is sent at once
 
 
@@ -58,30 +60,12 @@ class StaticBatch:
         return ()
 
 
-class FromHost(Protocol):
-    """A loader whose batches the host makes."""
-
-    batch: int
-    device: torch.device
-
-    @property
-    def kind(self) -> Literal["device", "streaming", "reader"]:
-        """The loader's kind."""
-        ...
-
-    def next_batch(self) -> Batch:
-        """Return the next batch on the device."""
-        ...
-
-    def rewind(self) -> None:
-        """Go back to the first batch."""
-        ...
-
-
 class HostFed(StaticBatch):
     """Static batch for images that are not on the device. A loader on the host fills the batch before each step."""
 
-    def __init__(self, loader: FromHost, *, image_px: int, dtype: torch.dtype, memory_format: MemoryFormat) -> None:
+    def __init__(
+        self, loader: StreamingLoader | FedLoader, *, image_px: int, dtype: torch.dtype, memory_format: MemoryFormat
+    ) -> None:
         device = loader.device
         super().__init__(batch=loader.batch, image_px=image_px, device=device, dtype=dtype, memory_format=memory_format)
         self._loader, self.kind = loader, loader.kind
@@ -172,7 +156,7 @@ class DeviceLoader(StaticBatch):
         self._source = self._source_labels = self.images = self.labels = torch.empty(0)
 
     def _launch(self) -> None:
-        from labkit.data.kernels import TILE, make_batch
+        from workbook.engines.batch_kernel import TILE, make_batch
 
         augment = self._prepare.augment
         make_batch[(self.batch, -(-(self._edge**2) // TILE))](
@@ -197,3 +181,6 @@ class DeviceLoader(StaticBatch):
             TILE=TILE,
             num_warps=4,
         )
+
+
+AnyLoader: TypeAlias = Loader | DeviceLoader
