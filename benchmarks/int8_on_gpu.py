@@ -3,9 +3,12 @@
     python benchmarks/int8_on_gpu.py [--case resnet50,224,256 …] [--pairs 5]
 
 Legs are the workbook's trials, each after its gate: FP32 (TF32 off) and BF16 compiled and captured, and BF16 and INT8
-by the fused kernels, captured. Legs run in turns and in both orders in one process, with telemetry. Each round gives
-one ratio, and the interval is over rounds. Bounds are judged for cases that have them: met if the whole interval lies
-above, missed if the whole interval lies below, undecided otherwise. The exit code is 1 if a bound is missed.
+by the fused kernels, captured. TensorRT is no leg: on 27 November 2026 PyPI had only a placeholder of its libraries,
+and NVIDIA's own package index could not be reached from the machines that run this.
+
+Legs run in turns and in both orders in one process, with telemetry. Each round gives one ratio, and the interval is
+over rounds. Bounds are judged for cases that have them: met if the whole interval lies above, missed if the whole
+interval lies below, undecided otherwise. The exit code is 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import time
 from pathlib import Path
 
 from labkit.data import open_data
-from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
-from labkit.timing import CudaClock, free_memory, reset_compiler
+from labkit.timing import CudaClock
+from workbook.engines.state import free_memory, reset_compiler
+from workbook.statistics import log_interval
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 from workbook.workloads.infer import InferWorkload
