@@ -114,12 +114,13 @@ hashes: $(INSTALLED)  ## write constraints-hashed.txt, for pip install --require
 audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, by pip-audit, and what could not be looked up
 	@"$$LABKIT_PYTHON" -m tests.supply.audit
 
-lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
+lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs, the ratchet of sizes
 	@"$$LABKIT_PYTHON" -m ruff check .
 	@"$$LABKIT_PYTHON" -m ruff format --check .
 	@"$$LABKIT_PYTHON" -m mypy
 	@"$$LABKIT_PYTHON" -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-logo 2>&1
 	@"$$LABKIT_PYTHON" -m nbstripout --verify notebooks/*.ipynb
+	@"$$LABKIT_PYTHON" -m tests.prices
 
 clean:  ## remove what reports built (records stay)
 	@rm -rf reports/*/*.html reports/*/*.ipynb reports/*/run.json reports/*/logs reports/*/*.csv reports/*/numbers.parquet
