@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PACKAGES = [str(Path(__file__).parent)]  # folders whose lines an error does not show; others on top of labkit join
+PACKAGES = [str(Path(__file__).parent)]  # IPython shows no line of these folders; a package on top adds its own
 LONGEST = 2_000  # characters of a message
 
 
 class LabkitError(Exception):
-    """A failure that is not the user's mistake; `labkit` exits with code 1.
+    """A failure that is not the user's mistake. A command ends with `exit_code`.
 
     A message may quote a file of somebody else. So it is one line, printable and not long.
     """
@@ -28,7 +28,7 @@ class LabkitError(Exception):
 
 
 class UserError(LabkitError):
-    """A mistake in the user's input (a name, a path, a file); `labkit` exits with code 2 and shows no traceback."""
+    """A mistake in the user's input (a name, a path, a file). A command shows the message and no traceback."""
 
     exit_code = 2
 
@@ -71,6 +71,6 @@ def check_whole(name: str, value: Any, least: int = 1) -> None:
 
 def check_above(name: str, value: Any, bound: float, *, or_equal: bool = False) -> None:
     """Raise UserError for a value that is no finite number above `bound`, or equal to it."""
-    number = float("nan") if isinstance(value, bool | str) or not hasattr(value, "__float__") else float(value)
+    number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")
     if not (bound < number < float("inf") or (or_equal and number == bound)):
         raise UserError(f"{name} is {value!r}; use a number {'of at least' if or_equal else 'above'} {bound:g}.")

@@ -6,11 +6,13 @@ does not import the loaders, because they need torch.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from labkit.data import digits, ilsvrc2012, imagenet32, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
 from labkit.data.subset import subset
-from labkit.errors import UserError, unknown
+from labkit.errors import UserError, check_whole, unknown
 from labkit.files import users_path
 
 __all__ = [
@@ -32,7 +34,7 @@ SYNTHETIC_VAL_IMAGES = 10_000
 
 
 def open_data(
-    name_or_path: str | None = None,
+    name_or_path: str | Path | None = None,
     *,
     train_images: int | None = None,
     val_images: int | None = None,
@@ -40,16 +42,21 @@ def open_data(
 ) -> DataSet:
     """Return a data set from the cache. The first call writes the cache entry.
 
-    `train` and `val` are memory maps: images uint8 (N, 3, edge, edge) and labels int16 (N,). `mean` and `std` are per
-    channel, in units of 0..255. `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds
-    ImageNet32 or ImageNet's validation set. `train_images` and `val_images` limit the splits. None takes all images,
-    for synthetic32 50,000 and 10,000. A limit below the number of images in a folder takes a sample drawn with `seed`.
-    The cache is `~/.cache/labkit`, or the folder that LABKIT_CACHE names.
+    `train` and `val` are read-only memory maps, or arrays of a limited folder: images uint8 (N, 3, edge, edge) and
+    labels int16 (N,). `mean` and `std` are per channel, in units of 0..255. `name_or_path` is 'synthetic32' (also
+    None), 'digits' (needs scikit-learn), or a folder that holds ImageNet32 or ImageNet's validation set.
+    `train_images` and `val_images` limit the splits. None takes all images, for synthetic32 50,000 and 10,000. A limit
+    below the number of images in a folder takes a sample drawn with `seed`. The cache is LABKIT_CACHE, else `labkit`
+    in XDG_CACHE_HOME, else `~/.cache/labkit`.
 
     Raise UserError for an unknown name, a count that is not positive, or a cache that cannot be written. Raise
     DataError for an archive that cannot be used.
     """
+    if name_or_path is not None and not isinstance(name_or_path, (str, Path)):
+        raise UserError(f"a {type(name_or_path).__name__} was given; use the name of a data set or a folder.")
+    name_or_path = None if name_or_path is None else str(name_or_path)
     check_counts("images", train_images, val_images)
+    check_whole("seed", seed, 0)
     if name_or_path in (None, "synthetic32"):
         train, val = train_images or SYNTHETIC_TRAIN_IMAGES, val_images or SYNTHETIC_VAL_IMAGES
         return cached(synthetic.source(train_images=train, val_images=val, seed=seed))
@@ -72,8 +79,8 @@ def open_data(
 def check_counts(samples: str, train: int | None, val: int | None) -> None:
     """Raise UserError for a count that is not positive. None stands for all samples."""
     for split, count in (("training", train), ("validation", val)):
-        if count is not None and count < 1:
-            raise UserError(f"{count} {split} {samples} were asked for; ask for at least 1.")
+        if count is not None:
+            check_whole(f"the number of {split} {samples}", count)
 
 
 def holds_validation_set(name_or_path: str | None) -> bool:

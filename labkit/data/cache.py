@@ -193,8 +193,7 @@ def _fsync_folder(folder: Path) -> None:
 def open_by_checksum(name: str, checksum: str) -> DataSet:
     """Return the cached data set with this name and content checksum. Never read or draw a set anew.
 
-    Worker processes call this function, so that only the process that starts them makes the set. Raise DataError if no
-    whole entry has the checksum.
+    So processes share a set that one of them made. Raise DataError if no whole entry has the checksum.
     """
     for folder in sorted(cache_dir().glob(f"{name}-*")):
         try:

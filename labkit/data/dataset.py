@@ -21,7 +21,7 @@ Levels: TypeAlias = tuple[float, float, float]  # of R, G, B, in units of 0..255
 SPLITS: tuple[SplitName, SplitName] = ("train", "val")
 EDGE_PX = 32  # edge of the images of every set except ImageNet at full size
 IMAGE_SHAPE = (3, EDGE_PX, EDGE_PX)
-ILSVRC2012 = "ilsvrc2012"  # name in papers/*.yaml of ImageNet's validation images at full size
+ILSVRC2012 = "ilsvrc2012"  # ImageNet's validation images at full size
 
 
 @dataclass(frozen=True)

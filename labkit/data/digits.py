@@ -1,4 +1,4 @@
-"""`digits`: scikit-learn's handwritten digits, 1,797 real images that every installation has.
+"""`digits`: scikit-learn's handwritten digits, 1,797 real images that need no download.
 
 The images are the test part of E. Alpaydin & C. Kaynak's set (UCI, 1998): 8x8 pixels with 17 levels of grey. Each
 pixel becomes a 4x4 block (nearest neighbour, exact). Levels are scaled to 0..255. The three colour channels are equal.

@@ -88,8 +88,7 @@ def loader(
     `device` None is CUDA if there is a device, else the CPU. `image_px` scales images up; None leaves their size.
     `augment` flips and crops at random. `train_images` and `val_images` limit the splits: None means all of a folder,
     and 50,000 and 10,000 of `synthetic32`. `seed` decides the order, the images of `synthetic32` and the splits of
-    `digits`: use the same seed for training and validation. The data set stays in a cache, `~/.cache/labkit` or the
-    folder that LABKIT_CACHE names.
+    `digits`: use the same seed for training and validation. `open_data` says where the data set stays.
 
     Raise UserError for an unknown name, split, precision or device, and for an impossible batch or size.
 
@@ -111,7 +110,7 @@ def loader(
         if value is not None:
             check_whole(argument, value)
     chosen = choose_device(device)
-    data = open_data(str(name_or_folder), train_images=train_images, val_images=val_images, seed=seed)
+    data = open_data(name_or_folder, train_images=train_images, val_images=val_images, seed=seed)
     if data.validation_only and split == "train":
         raise UserError(f"{name_or_folder} holds only validation images, which are not for training; use split='val'.")
     images = data.train if split == "train" else data.val

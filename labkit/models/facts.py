@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.errors import check_whole
+from labkit.errors import UserError, check_whole
 from labkit.models.catalogue import CLASSES, MODELS, ModelFacts, check_input, input_sizes
 
 if TYPE_CHECKING:
@@ -35,17 +35,23 @@ def count(
     25557032
 
     FLOP are of convolutions and matrix products; a multiply-add is two. `flop_training` is forward and backward pass,
-    without the optimiser. `image_px` is as in `build`; a network of yours needs it and takes (N, 3, image_px,
-    image_px). Raise UserError as `build` does, and for a network that does not take such images.
+    without the optimiser; of a GAN, an iteration's per real image. `image_px` is as in `build`. A network of yours
+    needs it, takes (N, 3, image_px, image_px), and has no use for `classes` and `head`. Raise UserError as `build`
+    does, and for a network that does not take such images.
     """
+    if image_px is not None:
+        check_whole("image_px", image_px)
     if not isinstance(network, str):
         from labkit.models.torch_models import count_network
 
-        check_whole("image_px", image_px)
-        return count_network(network, (3, image_px, image_px))  # type: ignore[arg-type]
+        if isinstance(network, type) or not hasattr(network, "parameters") or image_px is None:
+            raise UserError(
+                "give the name of a network, or a torch.nn.Module of yours with the image_px that it takes."
+            )
+        return count_network(network, (3, image_px, image_px))
     entry = MODELS.get(network)
     if entry and entry.noise:
-        return _counts()[_key_of_gan(check_input(network, image_px or entry.native_px).name)]
+        return _counts()[_key_of_gan(check_input(network, entry.native_px if image_px is None else image_px).name)]
     if entry:
         px = (*input_sizes(network), 32)[0] if image_px is None else image_px
         facts = known_count(network, image_px=px, classes=entry.classes if classes is None else classes, head=head)

@@ -15,7 +15,7 @@ from labkit.torchvision_import import import_torchvision
 
 
 class InceptionBN(nn.Module):
-    """Network from images (N, 3, 224, 224) or (N, 3, 32, 32) to logits (N, classes). The edge may be any 32 * n."""
+    """Network from images (N, 3, 224, 224) or (N, 3, 32, 32) to logits (N, classes). Other edges work as well."""
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()

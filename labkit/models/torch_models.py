@@ -35,8 +35,9 @@ def build(
     torch.Size([2, 10])
 
     `name` is a network of `labkit.models.MODELS`, or any classifier of torchvision (`vit_b_16`, `convnext_tiny`, …).
-    Input (N, 3, image_px, image_px), output logits (N, classes). `image_px` None is 32 for a network of `MODELS` that
-    runs at that size, else the size that the network was made for. `classes` None is the published number.
+    Input (N, 3, image_px, image_px), output logits (N, classes). With `aux` in training mode, the output is
+    torchvision's named tuple. `image_px` None is 32 for a network of `MODELS` that runs at that size, else the size
+    that the network was made for. `classes` None is the published number.
 
     At 32 pixels, AlexNet's first convolution has stride 1. A VGG's `head` is torchvision's there (1x1 features
     replicated to 7x7), or `head512`: two 512-wide layers on the 1x1 features, as in Keras. `aux` adds the auxiliary
@@ -45,6 +46,8 @@ def build(
 
     Raise UserError for an unknown name or head, and for a size that the layers do not take, with the nearest that work.
     """
+    if not isinstance(name, str):
+        raise UserError(f"name is {name!r}; use the name of a network, such as 'resnet50'.")
     one_of("head", head, HEADS)
     entry = MODELS.get(name)
     edge = default_px(name) if image_px is None else image_px
@@ -60,7 +63,7 @@ def build(
             check_input(name, edge)
         return _without_images(entry, classes)
     if edge not in input_sizes(name):
-        _check_runs(name, edge)
+        _check_runs(name, edge, aux)
     network = _network(name, edge, classes or (entry.classes if entry else CLASSES), aux)
     if entry and edge == 32:
         _adapt_to_32(network, entry.family, head, classes or entry.classes)
@@ -120,23 +123,23 @@ def _network(name: str, image_px: int, classes: int, aux: bool = False) -> torch
     return network
 
 
-def _check_runs(name: str, image_px: int) -> None:
+def _check_runs(name: str, image_px: int, aux: bool) -> None:
     """Raise UserError if the layers do not take images of `image_px`, with the nearest sizes that they take."""
-    if _takes(name, image_px):
+    if _takes(name, image_px, aux):
         return
-    near = sorted((edge for edge in EDGES if _takes(name, edge)), key=lambda edge: abs(edge - image_px))[:3]
+    near = sorted((edge for edge in EDGES if _takes(name, edge, aux)), key=lambda edge: abs(edge - image_px))[:3]
     valid = ", ".join(map(str, sorted(near)))
     raise UserError(f"{name} does not take images of {image_px} pixels; the nearest sizes that it takes: {valid}.")
 
 
-def _takes(name: str, image_px: int) -> bool:
+def _takes(name: str, image_px: int, aux: bool) -> bool:
     """Return whether a forward pass works. It runs on meta tensors, which have shapes and no values."""
     import torch
 
     if image_px in input_sizes(name):
         return True
     try:
-        _on_meta(lambda: _network(name, image_px, CLASSES))(torch.empty(2, 3, image_px, image_px, device="meta"))
+        _on_meta(lambda: _network(name, image_px, CLASSES, aux))(torch.empty(2, 3, image_px, image_px, device="meta"))
     except (RuntimeError, ValueError, AssertionError):  # a layer's output would be empty, or no whole number of patches
         return False
     return True
@@ -192,8 +195,8 @@ def count_network(network: torch.nn.Module, shape: tuple[int, ...]) -> ModelFact
             answers = model(torch.empty(batch, *shape, device="meta"))
         with FlopCounterMode(display=False, custom_mapping=own) as backward:
             answers.sum().backward()
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{type(network).__name__} could not be counted with samples of shape {shape}: {reason}. A network must "
             "take a float tensor of samples and return a tensor."

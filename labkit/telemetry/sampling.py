@@ -129,7 +129,7 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
     in SI units, `summary()` their means and the energy in joules, and `reasons()` why metrics could not be read.
     The sampling process ends with the block, also when the block raises.
 
-    Raise UserError for a GPU that is not here.
+    Raise UserError for a GPU that is not here, and for `gpus` that is no list of whole numbers.
 
     >>> with labkit.sample() as sampled:
     ...     total = sum(range(10**6))
@@ -140,7 +140,7 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
     ...
     """
     present, why_none = visible_gpus()
-    if gpus is not None and not (isinstance(gpus, Sequence) and all(type(gpu) is int for gpu in gpus)):
+    if gpus is not None and not (isinstance(gpus, list | tuple) and all(type(gpu) is int for gpu in gpus)):
         raise UserError(f"gpus is {gpus!r}; use a list of NVML's numbers, such as [0], or leave it out for every GPU.")
     chosen = present if gpus is None else list(gpus)
     if absent := sorted(set(chosen) - set(present)):

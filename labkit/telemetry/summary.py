@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-# windows in order of time; `unattached`: before any process uses the device
+# windows in order of time; `unattached` is before any process uses the device
 WINDOWS = ("unattached", "idle_before", "warmup", "timed", "after")
 
 

@@ -102,11 +102,11 @@ def time_step(
 
     `step` takes no arguments and runs one step. Warm-up lasts `warmup_s` seconds, and up to three times as long until
     the last four blocks have a coefficient of variation under 5 %. Blocks last about `block_s`. Timing lasts `timed_s`,
-    or half of it if the mean is precise by then. Slow steps get at least five blocks, up to twice `timed_s`. `device`
-    None is CUDA if there is a device, else the CPU, whose device times are NaN. `clock` replaces the device's clock:
-    `labkit.timing.HostClock(wait)` waits for a framework with its own queue.
+    or half of it if the mean is precise by then. Slow steps get five blocks, or fewer once twice `timed_s` has passed.
+    `device` None is CUDA if there is a device, else the CPU, whose device times are NaN. `clock` replaces the device's
+    clock: `labkit.timing.HostClock(wait)` waits for a framework with its own queue.
 
-    Raise UserError for a step that cannot be called, a device that is not here, or a time that is not positive.
+    Raise UserError for a step that cannot be called, a device that is not here, and a value that is no such number.
 
     >>> labkit.time_step(lambda: sum(range(1000)), images_per_step=256, device="cpu", warmup_s=0.1, timed_s=0.2)
     StepTiming: ... per step (median)
@@ -119,6 +119,8 @@ def time_step(
         raise UserError(
             f"step is of type {type(step).__name__}; give a function without arguments: lambda: step(images)."
         )
+    if clock is not None and not hasattr(clock, "time_block"):
+        raise UserError(f"clock is {clock!r}; use a clock of labkit.timing, or name the device instead.")
     for name, value in {"timed_s": timed_s, "block_s": block_s}.items():
         check_above(name, value, 0)
     check_above("warmup_s", warmup_s, 0, or_equal=True)

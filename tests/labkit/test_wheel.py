@@ -82,7 +82,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_helpers_work_with_what_labkit_declares(fresh: Path, tmp_path: Path) -> None:
-    done = subprocess.run([fresh, "-I", "-c", HELPERS], capture_output=True, text=True, cwd=tmp_path, check=False)
+    command = ["env", f"LABKIT_CACHE={tmp_path}", fresh, "-I", "-c", HELPERS]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert not done.returncode, done.stderr
     at_import, digits, of_suite = done.stdout.splitlines()
     assert at_import == "[]", "importing labkit imports no package"

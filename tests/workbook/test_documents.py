@@ -93,7 +93,7 @@ def test_documents_are_drawn_once_and_found_by_their_checksum(tmp_path: Path, mo
     assert again.checksum == made.checksum
     opened = data.open_by_checksum("reuters_shaped", made.checksum)
     assert opened.words == WORDS and np.array_equal(opened.val.images, made.val.images)
-    with pytest.raises(UserError, match="0 validation documents"):
+    with pytest.raises(UserError, match="number of validation documents is 0"):
         open_documents(val_documents=0)
 
 
