@@ -11,6 +11,7 @@ import signal
 _BEFORE = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 import errno
+import os
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from labkit.errors import LabkitError, UserError, unknown
+from labkit.files import users_path
 from workbook.home import replace_unwritable_folders
 from workbook.registry import check_scale
 from workbook.trials.label import trial_label
@@ -47,6 +49,7 @@ On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of 
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
+FOLDERS = ("LABKIT_REPORTS", "LABKIT_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "WEIGHTS", "REUTERS", "TMPDIR")
 INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -253,6 +256,7 @@ def main() -> None:
     """Run the command line and turn errors into exit codes."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        _make_paths_absolute()
         if moved := replace_unwritable_folders():
             print(f"labkit: {moved}", file=sys.stderr)
         code = app(standalone_mode=False)
@@ -281,6 +285,13 @@ def main() -> None:
     if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
         _exit_interrupted()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _make_paths_absolute() -> None:
+    """Expand the folders that variables name, once: notebooks and workers run in other folders than this command."""
+    for name in FOLDERS:
+        if given := os.environ.get(name):
+            os.environ[name] = str(users_path(given).absolute())
 
 
 def _exit_interrupted() -> NoReturn:

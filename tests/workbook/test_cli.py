@@ -17,7 +17,7 @@ import pytest
 
 from tests.commands import MADE_BY_MAKE
 from tests.workbook.test_site import passes_of, put
-from workbook.cli import main
+from workbook.cli import _make_paths_absolute, main
 from workbook.paths import ROOT
 
 MAKE_VARIABLES = (
@@ -309,3 +309,15 @@ def test_doctor_says_what_this_machine_is_and_which_profile_fits() -> None:
     done = labkit("doctor")
     assert "This machine:" in done.stdout and "`make report` will use the profile" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_folders_of_variables_are_absolute_before_notebooks_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LABKIT_REPORTS", "out")
+    monkeypatch.setenv("LABKIT_CACHE", "~/cache")
+    _make_paths_absolute()
+    assert os.environ["LABKIT_REPORTS"] == str(tmp_path / "out")
+    assert os.environ["LABKIT_CACHE"] == str(tmp_path / "home" / "cache")

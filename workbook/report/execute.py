@@ -12,6 +12,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 import traceback
 import warnings
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from workbook.registry import STUDIES
 from workbook.results import REPORT_VARIABLE
 from workbook.trials.trial import as_on_disk
 
+SOCKET_FOLDER = 40  # characters of a folder below which a socket's path is short enough
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
 
@@ -65,7 +67,8 @@ def execute(
         one_of(f"parameter of {notebook.name}", name, valid)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
     # A Unix socket's path may have about 100 characters, and each run needs a folder of its own.
-    with temporary_folder("/tmp") as sockets:  # noqa: S108 - private, and the short name is needed
+    short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= SOCKET_FOLDER else "/tmp"  # noqa: S108 - private
+    with temporary_folder(short) as sockets:
         of_log = {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
         offer_kernel(sockets, KERNEL, ["-c", LAUNCH], title=KERNEL, environment={REPORT_VARIABLE: "1", **of_log})
         os.environ["JUPYTER_PATH"] = str(sockets)
