@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Collection, Iterable
 from itertools import takewhile
 from pathlib import Path
@@ -74,3 +75,11 @@ def check_above(name: str, value: Any, bound: float, *, or_equal: bool = False) 
     number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")
     if not (bound < number < float("inf") or (or_equal and number == bound)):
         raise UserError(f"{name} is {value!r}; use a number {'of at least' if or_equal else 'above'} {bound:g}.")
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal that ended a process; real-time signals have none, and keep their number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

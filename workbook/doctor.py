@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 
+from labkit.devices import visible
 from labkit.errors import UserError
 from workbook.hardware.frameworks import KNOWN, is_keras, title_of
 from workbook.hardware.host import PACKAGES, Host, this_host
@@ -30,7 +31,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
     yield from _profiles(host)
     yield from _packages(host)
     yield from _frameworks(host)
-    if host.gpus:
+    if visible(host.gpus):
         yield from _torch_and_gpu(host)
     yield _compiler(on_gpu=bool(host.gpus))
     free = shutil.disk_usage(ROOT).free
@@ -97,10 +98,14 @@ def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
         import torch
     except ImportError:
         return  # `_packages` reports it
-    capability, build = host.gpus[0].compute_capability, f"torch {torch.__version__}"
+    here, build = [host.gpus[index] for index in visible(host.gpus)], f"torch {torch.__version__}"
+    capability = next((gpu.compute_capability for gpu in here if gpu.compute_capability), None)
     again = "remove .venv and run `make setup"
     if torch.version.cuda is None:
         yield False, f"{build} is a CPU build: {again}` on this machine, or give TORCH_INDEX."
+        return
+    if capability is None:
+        yield None, f"The driver tells no compute capability, so whether {build} has code for the GPU is not known."
         return
     architectures = [name.removeprefix("sm_") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
     numbers = [int(name.rstrip("af")) for name in architectures]

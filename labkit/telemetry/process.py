@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from labkit.errors import signal_name
 from labkit.files import python_path
 from labkit.sensors import KINDS, RAPL, RAPL_PERIOD_S
 from labkit.telemetry.series import Series, Span
@@ -137,7 +137,7 @@ class TelemetryProcess:
                 self._take(event)
                 self._lock.notify_all()
         code = process.wait()
-        why = f"killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        why = f"killed by signal {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         with self._lock:
             if not self._ending:
                 self._dead.append((self._heard_s, f"the telemetry process was {why}"))

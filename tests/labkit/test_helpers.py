@@ -305,3 +305,8 @@ def test_the_rooms_of_labkit_need_no_import_of_their_own() -> None:
     script = "import labkit; print(len(labkit.models.MODELS), labkit.errors.UserError.exit_code)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["12", "2"]
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (35, "signal 35")])
+def test_a_real_time_signal_has_a_number_in_place_of_a_name(number: int, name: str) -> None:
+    assert labkit.errors.signal_name(number) == name

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,8 @@ from tests.fake_nvml import pynvml as fake
 from workbook.hardware import host as host_module
 from workbook.hardware.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
 from workbook.hardware.matching import detect, device_indices, mismatch, require_match
-from workbook.hardware.profile import load_profile, profile_names
+from workbook.hardware.profile import PARAMS, load_profile, profile_names
+from workbook.report.generate import write_profile
 
 NO_LIBRARY = {"function": "nvmlInit", "error": "NVML_ERROR_LIBRARY_NOT_FOUND"}
 NOT_LOADED = {"function": "nvmlInit", "error": "NVML_ERROR_DRIVER_NOT_LOADED"}
@@ -78,7 +81,10 @@ def test_a_machine_without_a_driver_library_has_no_gpu_and_no_note(
 
 
 @pytest.mark.parametrize("fault", [NOT_LOADED, LOST])
-def test_a_driver_that_does_not_answer_is_reported_and_never_taken_for_a_cpu(machine, fault: dict[str, str]) -> None:
+def test_a_driver_that_does_not_answer_is_reported_and_never_taken_for_a_cpu(
+    machine, fault: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
     host = machine("hopper", faults=[fault])
     (note,) = host.notes
     assert host.gpus == () and "driver does not answer" in note
@@ -280,7 +286,7 @@ def test_cuda_visible_devices_decides_which_gpus_are_the_users(monkeypatch: pyte
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-6")
     assert device_indices(load_profile("h200_x2"), host) == [5, 6]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(UserError, match="hides every GPU"):
+    with pytest.raises(UserError, match="leaves no GPU of the 8 here"):
         detect(host)
 
 
@@ -308,3 +314,37 @@ def test_a_commit_given_by_hand_must_fit_the_code(given: str) -> None:
 def test_a_commit_of_this_code_is_recorded() -> None:
     assert host_module._given_commit(f"0123456789ab@{source_hash()}") == "0123456789ab"
     assert host_module._given_commit("") is None
+
+
+def test_on_a_mixed_machine_a_profile_is_of_the_chosen_card(machine, tmp_path: Path, monkeypatch) -> None:
+    host = machine("pascal", "unheard_of")
+    assert "1 x Tesla P100-PCIE-16GB and 1 x NVIDIA Z9000" in host.summary()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert host.summary().startswith("1 x NVIDIA Z9000")
+    shutil.copytree(PARAMS / "base", tmp_path / "base")
+    shutil.copy(PARAMS / "cpu.yaml", tmp_path)
+    assert write_profile(host, tmp_path).stem == "z9000"
+    assert detect(host, tmp_path).name == "z9000"  # type: ignore[union-attr]
+
+
+def test_a_commit_counts_only_in_a_repository_of_this_project(tmp_path: Path, monkeypatch) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    inside = tmp_path / "project"
+    inside.mkdir()
+    monkeypatch.setattr(host_module, "ROOT", inside)
+    monkeypatch.setattr(host_module, "source_hash", lambda: "0")
+    monkeypatch.delenv("LABKIT_COMMIT", raising=False)
+    assert host_module._commit() is None
+
+
+def test_the_repository_that_called_git_does_not_count(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("LABKIT_COMMIT", raising=False)
+    commit = host_module._commit()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    assert host_module._commit() == commit
+
+
+def test_a_page_needs_no_number_of_the_machine(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # no folder can be made there
+    assert this_host(numbered=False).id == ""

@@ -14,6 +14,7 @@ import re
 import secrets
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from labkit import __version__
-from labkit.devices import Gpu, nvidia, pci_device, uuid_hash
+from labkit.devices import Gpu, nvidia, pci_device, uuid_hash, visible
 from labkit.errors import LabkitError, UserError
 from labkit.files import replacing, users_path
 from workbook.hardware.cpu_limits import usable_cores
@@ -86,17 +87,21 @@ class Host:
         return asdict(self)
 
     def summary(self) -> str:
-        """Return one line for readers: devices, cores, memory and driver."""
-        device = f"{len(self.gpus)} x {self.gpus[0].name}" if self.gpus else self.cpu
+        """Return one line for readers: the devices that are visible here, cores, memory and driver."""
+        chosen = Counter(self.gpus[index].name for index in visible(self.gpus) or range(len(self.gpus)))
+        device = " and ".join(f"{number} x {name}" for name, number in chosen.items()) or self.cpu
         cores = f"{self.cpu_cores} cores, {self.memory_bytes / 2**30:.0f} GiB memory"
         return f"{device} ({cores}{f', driver {self.driver}' if self.driver else ''})"
 
 
-def this_host() -> Host:
-    """Return the description of this machine. Raise UserError if its number cannot be kept or read."""
+def this_host(*, numbered: bool = True) -> Host:
+    """Return the description of this machine. Raise UserError if its number cannot be kept or read.
+
+    Pages of records need no number of the machine that renders them: with `numbered` false, the id is empty.
+    """
     gpus, driver, notes = nvidia()
     return Host(
-        id=_host_id(gpus),
+        id=_host_id(gpus) if numbered else "",
         gpus=gpus,
         driver=driver,
         cpu=cpu_model(),
@@ -179,10 +184,16 @@ def _commit() -> str | None:
     if given := _given_commit(os.environ.get("LABKIT_COMMIT", "")):
         return given
 
+    foreign = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # of another repository that called this command
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
+
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != ROOT:
+            return None  # a copy within another project's repository, whose commit says nothing about this code
         changed = git("status", "--porcelain", "--", *SOURCE, "params")
         return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):

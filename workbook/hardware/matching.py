@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from labkit.devices import SILENT, visible
+from labkit.devices import SILENT, visible, why_hidden
 from labkit.errors import UserError
 from workbook.hardware.host import Host
 from workbook.hardware.profile import PARAMS, Profile, load_profile, profile_names
@@ -20,13 +19,12 @@ def mismatch(profile: Profile, host: Host) -> str | None:
     if device.kind == "cpu":
         return None
     matching = _matching(profile, host)
-    here = host.summary()
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        here += f", of which CUDA_VISIBLE_DEVICES leaves {len(visible(host.gpus))}"
+    if why := why_hidden(host.gpus):
+        return f"profile {profile.name!r} expects {profile.title}, and {why}"
     if len(matching) < device.count:
-        return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
+        return f"profile {profile.name!r} expects {profile.title}, and this machine has {host.summary()}"
     capability = host.gpus[matching[0]].compute_capability
-    if device.compute_capability and capability != device.compute_capability:
+    if device.compute_capability and capability not in (device.compute_capability, None):
         return (
             f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
             f"{capability}"
@@ -58,11 +56,8 @@ def detect(host: Host, params: Path = PARAMS) -> Profile | None:
                 f"`make report HW=cpu`."
             )
         return load_profile("cpu", params)
-    if not visible(host.gpus):
-        raise UserError(
-            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides every GPU of this machine "
-            f"({host.summary()}). Unset it, or measure the CPU instead: `make report HW=cpu`."
-        )
+    if why := why_hidden(host.gpus):
+        raise UserError(f"{why}. Or measure the CPU instead: `make report HW=cpu`.")
     profiles = [load_profile(name, params) for name in profile_names(params)]
     cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
     fitting = [profile for profile in cuda if mismatch(profile, host) is None]

@@ -49,7 +49,7 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
     The page links to the existing sites of profiles, and to the site of profile `rendering`, which is being written.
     Raise UserError if no profile has records, or if `baseline` is not a profile with records.
     """
-    host = this_host()
+    host = this_host(numbered=False)
     seen = evidence(None)  # as in the notebook: its figures and these numbers are of the same hosts
     shown = recorded(seen)
     profiles = in_generations({records.profile.name: records.profile for records in shown.selected}.values())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from labkit.devices import Gpu, visible
 from labkit.errors import UserError
 from workbook.hardware.host import Host
 from workbook.hardware.matching import detect
@@ -25,16 +26,20 @@ def write_profile(host: Host, params: Path = PARAMS) -> Path:
             f"this machine ({host.summary()}) is known already, as {profile.name!r}: params/{profile.name}.yaml. "
             f"`make report` uses it."
         )
-    gpu = host.gpus[0]
-    count = sum(candidate.name == gpu.name for candidate in host.gpus)
+    here = [host.gpus[index] for index in visible(host.gpus)]
+    gpu = max(here, key=_capability)  # on a mixed machine the first of the most capable cards
+    count = sum(candidate.name == gpu.name for candidate in here)
     slug = re.sub(r"[^a-z0-9]+", "_", gpu.name.lower().removeprefix("nvidia").removeprefix(" ")).strip("_")
     path = params / f"{slug}{f'_x{count}' if count > 1 else ''}.yaml"
     device: dict[str, object] = {
         "pattern": f"^{re.escape(gpu.name)}$",
         "count": count,
-        "memory_bytes": {"value": float(gpu.memory_bytes), "source": "NVML on the machine that wrote this profile"},
-        "compute_capability": gpu.compute_capability,
     }
+    if gpu.memory_bytes:
+        source = "NVML on the machine that wrote this profile"
+        device["memory_bytes"] = {"value": float(gpu.memory_bytes), "source": source}
+    if gpu.compute_capability:
+        device["compute_capability"] = gpu.compute_capability
     if gpu.power_limit_w:
         device["board_power_w"] = {"value": gpu.power_limit_w, "source": "NVML's enforced power limit on that machine"}
     values = {
@@ -52,3 +57,8 @@ def write_profile(host: Host, params: Path = PARAMS) -> Path:
             f"away and run this again."
         ) from None
     return path
+
+
+def _capability(gpu: Gpu) -> tuple[tuple[int, ...], int]:
+    capability = tuple(map(int, (gpu.compute_capability or "0.0").split(".")))
+    return capability, gpu.memory_bytes or 0

@@ -161,7 +161,7 @@ def make_render(request: Request) -> int:
     """Render the site from the records alone, with a warning if there are none. Return codes as `make_report` does."""
     if not request.hw:
         raise UserError("say which report to render, for example `make render HW=h200`.")
-    host = this_host()
+    host = this_host(numbered=False)
     profile = load_profile(request.hw)
     studies = chosen_studies(request.study)
     report = reports_folder() / profile.name

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from labkit.errors import signal_name
 from labkit.files import python_path
 from workbook.hardware.frameworks import interpreter_of
 from workbook.runner.protocol import Pass
@@ -116,7 +117,7 @@ class Spawned(ABC):
         if code is None:
             return "crashed", f"{what} ended without a word"
         if code < 0:
-            return "crashed", f"{what} was killed by signal {-code} ({signal.Signals(-code).name})"
+            return "crashed", f"{what} was killed by signal {-code} ({signal_name(-code)})"
         return "crashed", f"{what} ended with exit code {code}"
 
     def _killed_for_memory(self) -> bool:

@@ -1,0 +1,112 @@
+"""The devices of this machine: CUDA_VISIBLE_DEVICES as PyTorch reads it, and drivers that do not answer everything."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from labkit import devices
+from labkit.devices import UNREADABLE, nvidia, visible, visible_gpus, why_hidden
+from tests.fake_nvml import pynvml as fake
+
+UUIDS = ["GPU-8932f937", "GPU-11112222", "GPU-11113333"]
+CHOICES = (
+    *("", "0", "1,0", "0,-1,1", "0,0", " 1 ", "2", "7", "1,7,0", "all", "-1", "1gpu2,2ampere", "0, 1", "0,,1", "None"),
+    *("GPU-8932", "GPU-8932f937", "GPU-1111", "GPU-11113,GPU-8", "GPU-8,GPU-8932", "GPU-8932,1", "1,GPU-8932", "GPU-"),
+)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch):
+    """Return a function that sets what the driver answers."""
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", fake)
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def answers(chips: list[str], **settings: object) -> None:
+        monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips, **settings}))
+
+    return answers
+
+
+@pytest.mark.parametrize("text", CHOICES)
+def test_the_variable_is_read_as_pytorch_reads_it(driver, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = pytest.importorskip("torch").cuda
+    driver(["hopper", "volta", "pascal"], uuids=UUIDS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    theirs = cuda._parse_visible_devices()
+    if theirs and isinstance(theirs[0], str):
+        theirs = cuda._transform_uuid_to_ordinals(theirs, UUIDS)
+    within = list(itertools.takewhile(lambda number: number < len(UUIDS), theirs))  # CUDA stops at a number too large
+    assert visible(nvidia()[0]) == within
+
+
+def test_a_slice_of_a_card_is_refused_by_name(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(["hopper"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-377e39aa")
+    gpus, why = visible_gpus()
+    assert gpus == [] and "names a slice of a card (MIG)" in why and "nvidia-smi -mig 0" in why
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(fake, "nvmlDeviceGetMigMode", lambda handle: [1, 1], raising=False)
+    gpus, why = visible_gpus()
+    assert gpus == [] and why.startswith("NVIDIA H200 is split into slices")
+
+
+def test_a_lost_card_keeps_its_number_and_does_not_take_the_others_away(driver) -> None:
+    driver(["hopper", "volta", "volta"], faults=[{"error": "NVML_ERROR_GPU_IS_LOST", "index": 1}])
+    gpus, _, notes = nvidia()
+    assert [gpu.name == UNREADABLE for gpu in gpus] == [False, True, False]
+    assert visible(gpus) == [0, 2] and "GPU 1 cannot be read" in notes[0]
+
+
+def test_a_name_that_is_no_text_is_a_name(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(["hopper"])
+
+    def undecodable(_handle: object) -> str:
+        return b"\xf8".decode()
+
+    monkeypatch.setattr(fake, "nvmlDeviceGetName", undecodable)
+    assert nvidia()[0][0].name == "NVIDIA GPU without a readable name"
+    monkeypatch.setattr(fake, "nvmlDeviceGetName", lambda _handle: b"Tesla \xf8")
+    assert nvidia()[0][0].name.startswith("Tesla ")
+
+
+LACKING = (
+    *((), ("nvmlDeviceGetMemoryInfo",), ("nvmlDeviceGetCudaComputeCapability",), ("nvmlDeviceGetEnforcedPowerLimit",)),
+    *(("nvmlDeviceGetMaxClockInfo",), ("nvmlSystemGetDriverVersion",), ("nvmlDeviceGetName",), ("nvmlDeviceGetUUID",)),
+    ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability"),
+)
+
+
+@pytest.mark.parametrize("lacking", LACKING, ids=lambda lacking: "+".join(lacking) or "nothing")
+@pytest.mark.parametrize("chips", [["hopper"], ["pascal", "hopper"], ["unheard_of", "volta", "volta"]], ids=len)
+def test_no_answer_of_a_driver_is_a_traceback_or_another_card(
+    driver, lacking: tuple[str, ...], chips: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbook.hardware.host import this_host
+
+    driver(chips, lacking=list(lacking))
+    for text in (None, "0", "1", "1,0", "GPU-secret-1", "", "MIG-1", "9"):
+        if text is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+        gpus, why = visible_gpus()
+        assert bool(gpus) != bool(why)
+        assert set(gpus) <= set(range(len(chips)))
+        named = this_host(numbered=False).summary()
+        if gpus and "nvmlDeviceGetName" not in lacking:
+            first = fake.CHIPS[chips[gpus[0]]].name
+            assert first in named
+            assert (f"{len(chips)} x {first}" in named) == ({chips[index] for index in gpus} == {*chips} == {chips[0]})
+
+
+def test_a_driver_without_a_card_is_no_card_that_does_not_answer(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = [{"function": "nvmlInit", "error": "NVML_ERROR_DRIVER_NOT_LOADED"}]
+    driver([], faults=broken)
+    assert "does not answer" in nvidia()[2][0]
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: False)
+    assert nvidia() == ((), None, ())
+    assert why_hidden(()) == ""
