@@ -127,9 +127,12 @@ def _words(folders: Sequence[Path], name: str) -> float:
 def _rapl(powercap: Path) -> list[Channel]:
     """Return the energy counters of processor packages and their memory, or one channel that says why none exists."""
     zones = sorted(powercap.glob("intel-rapl:*")) if powercap.is_dir() else []
-    counters = [_rapl_zone(zone) for zone in zones if re.fullmatch(r"intel-rapl:\d+(:\d+)?", zone.name)]
-    if counters:
-        return counters
+    by_name: dict[str, Path] = {}
+    for zone in zones:
+        if re.fullmatch(r"intel-rapl:\d+(:\d+)?", zone.name):
+            by_name.setdefault(_name_of(zone), zone)  # a kernel may show one counter twice
+    if by_name:
+        return [_rapl_zone(zone) for zone in by_name.values()]
     why = "no RAPL: this kernel or virtual machine shows no energy counter of the processor"
     return [Channel(f"{RAPL}package-0", ("energy_j",), RAPL_PERIOD_S, lacking(why))]
 

@@ -23,6 +23,7 @@ _LACKING = (
     "NVML_ERROR_DEPRECATED",
 )
 _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_UNKNOWN")
+MOST_W = 10_000.0  # ten times what any card draws
 REOPEN_S = 1.0
 
 MIB = 2**20
@@ -73,6 +74,8 @@ class Device:
             raise MissingError(f"this nvidia-ml-py has no {function}") from error
         except self.nvml.NVMLError as error:
             self.fail(error)
+        except (TypeError, ValueError) as error:  # of the binding, which could not read what the driver gave
+            raise ReadingError(f"{function}: {error}") from error
 
     def answer(self, function: str) -> Any:
         """Return the result of an NVML function on this device, None if it fails for any reason."""
@@ -142,7 +145,7 @@ def channels(nvml: Any, index: int) -> list[Channel]:
     counts_energy = device.answer("nvmlDeviceGetTotalEnergyConsumption") is not None
     return [
         of("power_w", _instant_power(device), None if counts_energy else POLLED_POWER_PERIOD_S),
-        of("power_smi_w", lambda: call("nvmlDeviceGetPowerUsage") / 1e3),
+        of("power_smi_w", lambda: _plausible(call("nvmlDeviceGetPowerUsage") / 1e3)),
         of("energy_j", lambda: call("nvmlDeviceGetTotalEnergyConsumption") / 1e3),
         of("memory_bytes", lambda: float(call("nvmlDeviceGetMemoryInfo").used)),
         of("sm_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) * 1e6),
@@ -166,15 +169,22 @@ def _instant_power(device: Device) -> Callable[[], float]:
     """Return a reader of instantaneous watts. If the driver lacks the field, the only reading is instantaneous."""
 
     def by_field() -> float:
-        return device.fields(["NVML_FI_DEV_POWER_INSTANT"])[0] / 1e3
+        return _plausible(device.fields(["NVML_FI_DEV_POWER_INSTANT"])[0] / 1e3)
 
     try:
         by_field()
     except MissingError:
-        return lambda: float(device.call("nvmlDeviceGetPowerUsage")) / 1e3
+        return lambda: _plausible(float(device.call("nvmlDeviceGetPowerUsage")) / 1e3)
     except ReadingError:
         pass
     return by_field
+
+
+def _plausible(watts: float) -> float:
+    """Return a card's power. Raise ReadingError for a value that no card draws: 0, or a driver's largest number."""
+    if not 0 < watts < MOST_W:
+        raise ReadingError(f"the driver says {watts:,.0f} W, which no running card draws")
+    return watts
 
 
 def _throttle(device: Device) -> float:

@@ -12,6 +12,7 @@ JSON in FAKE_NVML. Times count from `epoch_s` on the monotonic clock, or without
      "gpm_lacking": [60, 61],                          numbers of GPM metrics that no device supports
      "faults": [{"function": "nvmlDeviceGetPowerUsage", "error": "NVML_ERROR_UNKNOWN",
                  "index": 1, "from_s": 1, "to_s": 2, "times": 1}],
+     "mig": [0],                                       devices that are split into slices
      "uuids": ["GPU-1", "GPU-2"], "bytes": true}       return text as bytes, as old bindings do
 
 A fault without a `function` concerns all functions of a device. NVML_ERROR_GPU_IS_LOST also invalidates older handles.
@@ -288,6 +289,13 @@ def nvmlDeviceGetMemoryInfo(handle, version=None):
 @_answered
 def nvmlDeviceGetCudaComputeCapability(handle):
     return handle.device.chip.capability
+
+
+@_answered
+def nvmlDeviceGetMigMode(device):
+    if "mig" not in device.device.machine.settings:
+        raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+    return [int(device.device.index in device.device.machine.settings["mig"])] * 2
 
 
 @_answered

@@ -49,7 +49,7 @@ def test_a_slice_of_a_card_is_refused_by_name(driver, monkeypatch: pytest.Monkey
     gpus, why = visible_gpus()
     assert gpus == [] and "names a slice of a card (MIG)" in why and "nvidia-smi -mig 0" in why
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(fake, "nvmlDeviceGetMigMode", lambda handle: [1, 1], raising=False)
+    driver(["hopper"], mig=[0])
     gpus, why = visible_gpus()
     assert gpus == [] and why.startswith("NVIDIA H200 is split into slices")
 

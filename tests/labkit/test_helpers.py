@@ -21,7 +21,8 @@ from labkit.data import image_loader as loading
 from labkit.data import open_data
 from labkit.data.image_loader import loader
 from labkit.errors import UserError
-from labkit.telemetry import sampling
+from labkit.telemetry import nvml, sampling
+from labkit.telemetry.channel import ReadingError
 from labkit.telemetry.sampling import Sampled, sample
 from labkit.telemetry.series import Series
 from labkit.telemetry.windows import Marks, Recording, summarise
@@ -310,3 +311,12 @@ def test_the_rooms_of_labkit_need_no_import_of_their_own() -> None:
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (35, "signal 35")])
 def test_a_real_time_signal_has_a_number_in_place_of_a_name(number: int, name: str) -> None:
     assert labkit.errors.signal_name(number) == name
+
+
+def test_no_power_is_no_reading() -> None:
+    for watts, plausible in ((0.0, False), (4_294_967.295, False), (35.0, True), (1_000.0, True)):
+        if plausible:
+            assert nvml._plausible(watts) == watts
+        else:
+            with pytest.raises(ReadingError, match="which no running card draws"):
+                nvml._plausible(watts)

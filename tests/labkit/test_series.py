@@ -280,3 +280,27 @@ def test_a_gap_of_a_tenth_is_bridged_and_a_longer_one_leaves_no_energy(missing_s
     assert (result.energy_j is not None) == known
     if known:
         assert result.energy_j == pytest.approx(2000), "the gap is taken to draw as much as the time around it"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "known"),
+    [
+        (6, 1.0, True),
+        (6, 0.93, True),
+        (6, 0.57, False),
+        (6, 1.2, False),
+        (3, 0.85, True),
+        (3, 0.57, False),
+        (1, 0.5, True),
+    ],
+)
+def test_a_counter_that_the_polled_power_contradicts_gives_no_energy(seconds: int, share: float, known: bool) -> None:
+    level = power(*((n / 10, 500.0) for n in range(100)))
+    counted = counter(*((n / 2, 250.0 * share * n) for n in range(20)))
+    result = energy(counted, level, 1.0, 1.0 + seconds)
+    assert (result.energy_j is not None) == known
+    if not known:
+        assert (
+            result.method
+            == f"none: the counter says {500 * share * seconds:.0f} J, and the polled power {500 * seconds} J"
+        )
