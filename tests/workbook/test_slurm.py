@@ -14,6 +14,7 @@ import pytest
 from labkit.errors import LabkitError, UserError
 from workbook.cluster import report_on_slurm
 from workbook.cluster.script import render_script
+from workbook.cluster.slurm import submit
 from workbook.hardware.profile import Cluster, load_profile
 from workbook.paths import ROOT
 from workbook.report.make import Request
@@ -232,6 +233,7 @@ def test_the_job_of_a_report_is_followed_and_not_submitted_twice(slurm: Fake) ->
         ("squeue", f"12|RUNNING|{ROOT}|labkit-cpu|{COMMENT} NODES=2|odd\n", "job 12 makes another .*NODES=2.odd"),
         ("squeue", "!slurm_load_jobs error: Unable to contact slurm controller", "squeue failed: .*Unable to contact"),
         ("sbatch", "!sbatch: error: invalid partition\nsbatch: error: No", "refused the job .*invalid partition; .*No"),
+        ("sbatch", "---- Welcome to the site ----\n", "without the number of a job: ---- Welcome"),
         ("scontrol", "!slurm_load_jobs error: Invalid job id specified", "Slurm has forgotten job 12"),
     ],
 )
@@ -242,6 +244,17 @@ def test_an_obstacle_to_a_report_is_an_error(slurm: Fake, command: str, answer: 
     with pytest.raises(LabkitError, match=message):
         ask()
     assert bool(slurm.submitted) is (command != "squeue"), "nothing is submitted unless the queue is known"
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [("12\n", "12"), ("-- Welcome --\nAllocation: 3 h\n\n12\n", "12"), ("12;north\n", "12;north")],
+)
+def test_the_number_of_a_job_is_read_from_its_own_line(slurm: Fake, answer: str, number: str) -> None:
+    for earlier in slurm.folder.glob("sbatch.*"):
+        earlier.unlink()
+    slurm.answers("sbatch", answer)
+    assert submit("script.sh", [], comment="a", nodes=1) == number
 
 
 def test_a_machine_without_slurm_is_named_as_such(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

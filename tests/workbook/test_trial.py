@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,3 +188,12 @@ def test_a_label_names_the_fields_that_differ_from_other_trials():
         " rate 0.04 warm_up",
     ]
     assert trial_label(Trial(workload="matmul", size=8192)) == "matmul size 8192"
+
+
+def test_numbers_of_numpy_arrays_and_ranges_are_numbers():
+    keys = [trial.key for trial in grid(batch=[64, 256])]
+    assert [trial.key for trial in grid(batch=np.array([64, 256]))] == keys
+    assert [trial.key for trial in grid(batch=range(64, 257, 192))] == keys
+    assert grid(batch=np.int64(64))[0].key == keys[0] == Trial(batch=np.int64(64)).key
+    with pytest.raises(UserError, match="must be an int"):
+        Trial(batch=np.float64(64))

@@ -42,14 +42,24 @@ class NotCompleted(LabkitError):  # noqa: N818 - Ctrl-C is no error
 
 
 def submit(script: str, arguments: list[str], *, comment: str, nodes: int) -> str:
-    """Submit a script from the repository's folder. Return the job's number; raise UserError if Slurm refuses it."""
+    """Submit a script from the repository's folder. Return `number` or `number;cluster`.
+
+    Raise UserError if Slurm refuses the job, or answers without a number.
+    """
     # The script's #SBATCH lines are for one node. Options of the command override them.
     options = [f"--nodes={nodes}", f"--ntasks={nodes}"] if nodes > 1 else []
     try:
         answer = _run("sbatch", "--parsable", f"--comment={comment}", *options, script, *arguments)
     except SlurmError as error:
         raise UserError(f"Slurm refused the job ({error}). Edit {script}, or `cluster:` in the profile.") from None
-    return answer.strip().split(";")[0]  # `number;cluster` where there are several clusters
+    # Sites print a banner before the number. It is `number;cluster` where there are several clusters.
+    numbers = [line for line in map(str.strip, answer.splitlines()) if re.fullmatch(r"\d+(;[\w.-]+)?", line)]
+    if len(numbers) != 1:
+        raise UserError(
+            f"sbatch answered without the number of a job: {' '.join(answer.split())[:200] or 'nothing'}. The job may "
+            "be in the queue nevertheless: `squeue --me` shows it."
+        )
+    return numbers[0]
 
 
 def queued_number(name: str, comment: str) -> str | None:
@@ -97,7 +107,8 @@ def follow(number: str, *, poll_s: float = POLL_S) -> None:
 def _look_up(number: str) -> dict[str, str]:
     """Return the fields of `scontrol show job`, "" without a value. Raise NotCompleted if Slurm forgot the job."""
     try:
-        answer = _run("scontrol", "show", "job", number)
+        job, _, cluster = number.partition(";")
+        answer = _run("scontrol", *([f"--clusters={cluster}"] if cluster else []), "show", "job", job)
     except SlurmError as error:
         if "Invalid job id" not in str(error):
             raise

@@ -44,7 +44,7 @@ def describe(data: pd.DataFrame) -> pd.DataFrame:
 
     Columns without any value are left out.
 
-    >>> import labkit
+    >>> import workbook
     >>> workbook.describe(workbook.load("h200", "training").frame())  # doctest: +SKIP
     """
     check_columns(data, ())

@@ -56,7 +56,7 @@ def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> p
     configurations: the message names the columns that `by` lacks. Raise it too for two hosts or unequal ones, and if
     the groups differ in size of image or framework, and no column of `by` says so.
 
-    >>> import labkit
+    >>> import workbook
     >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> workbook.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
@@ -81,7 +81,7 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str |
     `estimate` does, for a word in `over` that its column never holds, and if both sides share one or two of several
     hosts.
 
-    >>> import labkit
+    >>> import workbook
     >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> workbook.ratio(frame, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])  # doctest: +SKIP
     """
@@ -131,6 +131,12 @@ def _compared(
 
 def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
     """Return the rows with a value of the metric. Raise UserError for a missing column, and for texts as values."""
+    own = [] if not isinstance(data, pd.DataFrame) or "image" in data else ["host", "pass_number"]
+    if missing := [name for name in own if name not in data]:
+        raise UserError(
+            f"the table has no column {' and no column '.join(missing)}: an interval needs the run of each row. Keep "
+            f"the columns {' and '.join(own)} of `results.frame()`, or give a table with the columns value, low, high."
+        )
     check_columns(data, [metric, *names])
     measured = data.dropna(subset=[metric])
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):

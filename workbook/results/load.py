@@ -37,7 +37,7 @@ def load(hw: str = "", study: str = "") -> Results:
 
     Raise UserError for a profile or study that does not exist or has no records.
 
-    >>> import labkit
+    >>> import workbook
     >>> workbook.load("h200", "training")  # doctest: +SKIP
     >>> workbook.load()  # all profiles and studies  # doctest: +SKIP
     """

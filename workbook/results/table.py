@@ -66,7 +66,7 @@ class Results:
     def frame(self, *, hosts: str = "selected") -> pd.DataFrame:
         """Return one row per trial, host and pass. `hosts` is "selected" (those that the pages show) or "all".
 
-        >>> import labkit
+        >>> import workbook
         >>> frame = workbook.load("h200", "training").frame()
         >>> frame.query("model == 'resnet50'")[["batch", "mode", "pass_number", "images_per_s"]]  # doctest: +SKIP
         """

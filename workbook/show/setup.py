@@ -27,7 +27,7 @@ class SetupLine:
 def setup_line(frame: pd.DataFrame) -> SetupLine:
     """Return the setup of a table of results in one line: networks, task, images, device, runs.
 
-    >>> import labkit
+    >>> import workbook
     >>> workbook.setup_line(workbook.load("h200", "inference").frame())  # doctest: +SKIP
     """
     networks = frame[frame["workload"].isin(list(_TASKS))]

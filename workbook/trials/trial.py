@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache
+from numbers import Integral
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -192,6 +193,8 @@ class Trial:
             value = getattr(self, name)
             if kind is float and type(value) is int:  # equal, but not the same JSON: one trial would have two keys
                 object.__setattr__(self, name, float(value))
+            elif kind is int and type(value) not in (int, bool) and isinstance(value, Integral):  # NumPy's
+                object.__setattr__(self, name, int(value))
             elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 article = "an" if kind is int else "a"
                 raise UserError(f"a trial's {name} must be {article} {kind.__name__}, not {value!r}.")
@@ -359,14 +362,20 @@ def _check_fields(names: Iterable[str], hint: str = "") -> None:
 
 
 def grid(**axes: Any) -> list[Trial]:
-    """Return every combination of the given fields: a list or tuple is an axis, another value is held constant.
+    """Return every combination of the given fields. An axis is a list, tuple, range or array; other values are held.
 
     >>> [t.batch for t in grid(model="vgg16", batch=[64, 256])]
     [64, 256]
     """
     _check_fields(axes)
-    values: list[Sequence[Any]] = [v if isinstance(v, (list, tuple)) else [v] for v in axes.values()]
+    values = [_axis(value) for value in axes.values()]
     return [Trial(**dict(zip(axes, combination, strict=True))) for combination in itertools.product(*values)]
+
+
+def _axis(value: Any) -> list[Any]:
+    if hasattr(value, "tolist"):  # an array, or a number of NumPy's
+        value = value.tolist()
+    return list(value) if isinstance(value, (list, tuple, range)) else [value]
 
 
 THREADS = ("ends", "powers")
