@@ -136,10 +136,10 @@ def test_the_tab_key_offers_the_helpers(page: Page) -> None:
     )
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:insert-cell-below')")
     place = page.evaluate(f"() => {{ {HELPERS} return panel.content.activeCellIndex; }}")
-    edit(page, place, "labkit.")
+    edit(page, place, "wb.")
     names = page.locator(".jp-Completer-list .jp-Completer-match")
     while not names.count():  # JupyterLab waits only 1 s for the kernel, which may be too short on a busy machine
         page.keyboard.press("Tab")
         page.wait_for_timeout(3_000)
     offered = set(names.all_inner_texts())
-    assert {"build", "loader", "time_step", "sample", "load"} <= offered, offered
+    assert {"load", "estimate", "ratio", "difference", "table"} <= offered, offered
