@@ -14,8 +14,8 @@ from matplotlib import rc_context
 
 from labkit.errors import UserError
 from tests.workbook.show_frames import BATCHES, MODES, frames, made
-from workbook.results import REPORT_VARIABLE, estimate
-from workbook.show import Figure, plots, theme_css
+from workbook.results import REPORT_VARIABLE, estimate, ratio
+from workbook.show import Figure, plots, table, theme_css
 from workbook.show.draw import looks, may_be_log
 from workbook.show.figure import COLOURS, colour
 
@@ -328,3 +328,29 @@ def test_an_argument_that_no_figure_can_have_is_refused(draw: Callable[[], Figur
 def test_a_column_that_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="no column colour"):
         plots.lines(SWEEP, x="colour", y="images_per_s")
+
+
+@pytest.mark.parametrize(
+    "shown_as", ["power_w", "image_per_s", "energy_per_image_j", "utilisation", "points", "speedup"]
+)
+def test_estimates_do_not_stand_under_another_metrics_name(shown_as: str) -> None:
+    rates = estimate(SWEEP, "images_per_s", by=["mode", "batch"])
+    with pytest.raises(UserError, match="these values are throughput"):
+        plots.lines(rates.query("batch > 0"), x="batch", y=shown_as, hue="mode")
+    plots.lines(rates, x="batch", y="images_per_s", hue="mode")
+
+
+@pytest.mark.parametrize("shown_as", ["images_per_s", "power_w", "points"])
+def test_ratios_stand_under_no_metrics_name(shown_as: str) -> None:
+    ratios = ratio(SWEEP, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
+    with pytest.raises(UserError, match="these values are ratios of throughput"):
+        table(ratios, rows=["mode", "batch"], values={"value": (ratios, shown_as)})
+    for form in (ratios, (ratios, "ratio"), (ratios, "speedup"), (ratios, "scaling_efficiency")):
+        table(ratios, rows=["mode", "batch"], values={"value": form})
+
+
+def test_a_table_of_the_callers_own_is_free() -> None:
+    own = pd.DataFrame({"batch": [1, 2], "value": [1.0, 2.0]})
+    plots.lines(own, x="batch", y="power_w")
+    shares = estimate(SWEEP.assign(share=0.5), "share", by=["mode", "batch"])
+    table(shares, rows=["mode", "batch"], values={"busy": (shares, "compute_utilisation")})

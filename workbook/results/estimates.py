@@ -43,6 +43,11 @@ SHOWN = ("image_px", "framework")  # two rows that differ here answer different 
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[..., Interval | None]
+# The forms of two sides: over passes, and over the images that both classified.
+_FORMS: dict[str, tuple[Form, Form]] = {
+    "ratio": (ratio_of, paired_share_ratio),
+    "difference": (difference_of, paired_share_difference),
+}
 # The valid words of columns, unless the caller or a workload of the caller's own has put others there.
 _VALID = {**WORDS, "mode": MODE_NAMES, "framework": FRAMEWORKS, "model": tuple(MODELS), "study": tuple(STUDIES)}
 
@@ -67,7 +72,7 @@ def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> p
     for key, group in _groups(measured, by):
         _check_one_configuration(group, varying)
         rows.append({**key, **_estimated(level_of(_passes(group, metric), metric), group)})
-    return _as_table(rows, data, by)
+    return _as_table(rows, data, by, metric, "level")
 
 
 def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
@@ -85,7 +90,7 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str |
     >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> workbook.ratio(frame, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])  # doctest: +SKIP
     """
-    return _compared(data, metric, over, by, ratio_of, paired_share_ratio)
+    return _compared(data, metric, over, by, "ratio")
 
 
 def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
@@ -94,12 +99,13 @@ def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: 
     Groups are paired as in `ratio`. The accuracies `top1` and `top5` of `Results.hits()` are compared image by image:
     half an answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
     """
-    return _compared(data, metric, over, by, difference_of, paired_share_difference)
+    return _compared(data, metric, over, by, "difference")
 
 
 def _compared(
-    data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], of_passes: Form, of_images: Form
+    data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], form: str
 ) -> pd.DataFrame:
+    of_passes, of_images = _FORMS[form]
     if not isinstance(over, Mapping) or not over:
         raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
     by = unique(by)
@@ -126,7 +132,7 @@ def _compared(
             first, second, paired = _sides(group, base, metric)
             found = of_passes(first, second, paired=paired)
         rows.append({**key, **_estimated(found, group)})
-    return _as_table(rows, data, by)
+    return _as_table(rows, data, by, metric, form)
 
 
 def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
@@ -261,9 +267,16 @@ def _values(group: pd.DataFrame, names: Sequence[str]) -> str:
     return "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in names)
 
 
-def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of an estimate as a table with the column types of `data`, even without rows."""
-    return pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
+def _as_table(
+    rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str], metric: str, form: str
+) -> pd.DataFrame:
+    """Return the rows of an estimate as a table with the column types of `data`, even without rows.
+
+    `attrs` say what the values are of. Queries keep them; merging with other tables drops them.
+    """
+    table = pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
+    table.attrs = {"metric": metric, "form": form}
+    return table
 
 
 def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from labkit.errors import UserError
+from workbook.registry import METRICS
 from workbook.results.columns import NOT_MEASURED, check_columns, single
 from workbook.results.estimates import estimate
 from workbook.show.labels import heading, in_order, is_missing, label, phrase
@@ -25,6 +27,8 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     check_columns(data, ())
     single(metric)
     aggregated = "value" in data and metric not in data
+    if aggregated:
+        check_values(data, metric)
     if data.empty:
         nothing = pd.DataFrame({name: [] for name in (*by, *INTERVAL, "reason")})
         nothing.attrs = dict(data.attrs)
@@ -39,6 +43,31 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
     frame.attrs = dict(data.attrs)
     return frame
+
+
+def check_values(data: pd.DataFrame, shown_as: str) -> None:
+    """Raise UserError for an estimate, ratio or difference that would stand under another metric's name or unit.
+
+    Tables of other origin carry no mark and stay free, and so do metrics of the caller's own.
+    """
+    metric, form = data.attrs.get("metric"), data.attrs.get("form")
+    if metric not in METRICS or shown_as == "text" or (form == "level" and shown_as == metric):
+        return
+    of, shown = METRICS[metric], METRICS.get(shown_as)
+    if form == "ratio":  # a factor, or a share made of it
+        fits = shown_as == "ratio" or (shown is not None and shown.si_unit == "1")
+    elif shown is None:
+        fits = form == "difference" and (shown_as != "points" or of.si_unit == "1")  # a heading of the caller's own
+    else:
+        fits = shown.si_unit == of.si_unit and shown.unit != "x"
+    if not fits:
+        name, unit = of.label[0].lower() + of.label[1:], f" ({of.unit})" if of.unit and form != "ratio" else ""
+        what = {"level": name, "ratio": f"ratios of {name}", "difference": f"differences of {name}"}[form]
+        own = "speedup" if form == "ratio" else metric
+        raise UserError(
+            f"these values are {what}{unit}, and {shown_as!r} is another quantity: show them as {own!r}, or form them "
+            f"of {shown_as!r}."
+        )
 
 
 def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from workbook.show.draw import (
     value_axis,
 )
 from workbook.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
-from workbook.show.frames import estimates, why_nothing
+from workbook.show.frames import check_values, estimates, why_nothing
 from workbook.show.labels import in_order, label, phrase
 from workbook.show.quantities import NAN, amount, digits_of, metric_of
 
@@ -158,6 +158,7 @@ def dots(
                 obstacles.append(([at, at], [place - 0.3, place + 0.3]))
             if ratio is not None:
                 beside, metric = ratio if isinstance(ratio, tuple) else (ratio, "speedup")
+                check_values(beside, metric)
                 for row in rows.at(key, beside).dropna(subset=["value"]).head(1).to_dict("records"):
                     digits = digits_of(row["value"], row.get("low", NAN), row.get("high", NAN))
                     text = amount(row["value"], metric, digits)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from labkit.errors import UserError, one_of
 from workbook.registry import METRICS
 from workbook.results.columns import NOT_MEASURED, check_columns, unique
-from workbook.show.frames import INTERVAL, configuration, estimates, sorted_rows
+from workbook.show.frames import INTERVAL, check_values, configuration, estimates, sorted_rows
 from workbook.show.labels import heading, in_order, is_missing, label
 from workbook.show.quantities import (
     INVERTED_BELOW,
@@ -169,6 +169,7 @@ def _columns(
     metrics = [form for _, given, form in specified if given is None]
     for title, given, form in specified:
         if given is not None:
+            check_values(given, form)
             frame = given.assign(reason=NOT_MEASURED) if "reason" not in given else given
         elif form in data and not pd.api.types.is_numeric_dtype(data[form]) and len(data):
             frame, form = _texts(data, form, unique(names, across)), "text"
