@@ -111,7 +111,7 @@ def test_a_page_is_right(record_set: RecordSet, page: str, monkeypatch: pytest.M
     monkeypatch.setenv(REPORT_VARIABLE, "1")
     monkeypatch.setattr("scrapbook.glue", published.__setitem__)
     here = replace(this_host(), id=record_set.machines.get(page) or "0" * 12)
-    monkeypatch.setattr(study, "this_host", lambda: here)
+    monkeypatch.setattr(study, "this_host", lambda **_: here)
     if page == SITE:
         report = record_set.folder / record_set.hw
         report.mkdir(exist_ok=True)

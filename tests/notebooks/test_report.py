@@ -334,7 +334,7 @@ def rendering(tmp_path: Path) -> Iterator[Rendering]:
     with reporting(tmp_path, [paper for paper in PAPERS if paper.id == "wisconsin"]) as patch:
         patch.setattr(make, "ProcessPoolExecutor", Inline)
         patch.setattr(make, "as_completed", lambda futures: reversed(list(futures)))
-        patch.setattr(make, "this_host", lambda: HERE)
+        patch.setattr(make, "this_host", lambda **_: HERE)
         put(tmp_path, "h200", passes_of())
         put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
         yield Rendering(tmp_path / "h200", patch)

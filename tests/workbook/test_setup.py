@@ -79,7 +79,7 @@ def test_an_existing_profile_is_never_overwritten(params: Path) -> None:
 
 
 def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "this_host", lambda: replace(HOST, gpus=(), foreign_gpus=("AMD GPU at PCI 1",)))
+    monkeypatch.setattr(doctor, "this_host", lambda **_: replace(HOST, gpus=(), foreign_gpus=("AMD GPU at PCI 1",)))
     findings = list(doctor.examine())
     text = " ".join(sentence for _, sentence in findings)
     assert "papermill is not installed: `make setup`" in text

@@ -262,7 +262,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "h200" / "index.html").write_text("<title>H200</title>")
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     monkeypatch.setattr(compare, "execute", stub())
-    monkeypatch.setattr(compare, "this_host", lambda: HERE)
+    monkeypatch.setattr(compare, "this_host", lambda **_: HERE)
     return tmp_path
 
 
@@ -336,7 +336,7 @@ def test_the_page_and_its_files_of_numbers_are_of_the_same_host(reports: Path, m
     for host, day in ((B, "2027-01-01"), (HERE.id, "2026-01-01")):
         started = f"{day}T00:00:00+00:00"
         put(reports, "h200", [taken(t, n, TRIALS, host=host, started_at=started) for t in TRIALS for n in PASSES])
-    monkeypatch.setattr("workbook.hardware.host.this_host", lambda: HERE)
+    monkeypatch.setattr("workbook.hardware.host.this_host", lambda **_: HERE)
     compare.make_compare()
     frame = pd.read_parquet(reports / "comparison" / "numbers.parquet")
     in_files = set(frame.loc[frame["profile"] == "h200", "host"])
