@@ -53,7 +53,7 @@ def open_data(
     DataError for an archive that cannot be used.
     """
     if name_or_path is not None and not isinstance(name_or_path, (str, Path)):
-        raise UserError(f"a {type(name_or_path).__name__} was given; use the name of a data set or a folder.")
+        raise UserError(f"the data set is {name_or_path!r:.50}; use the name of a data set or a folder.")
     name_or_path = None if name_or_path is None else str(name_or_path)
     check_counts("images", train_images, val_images)
     check_whole("seed", seed, 0)

@@ -290,7 +290,7 @@ def test_a_sampler_that_dies_loses_telemetry_and_gives_the_reason() -> None:
         (lambda: time_step(int, timed_s="2"), "timed_s is '2'; use a number above 0"),
         (lambda: time_step(int, clock="cuda"), "clock is 'cuda'; use a clock of labkit.timing"),
         (lambda: labkit.open_data(train_images="64"), "the number of training images is '64'"),
-        (lambda: labkit.open_data(32), "a int was given; use the name of a data set"),
+        (lambda: labkit.open_data(32), "the data set is 32; use the name of a data set"),
         (lambda: labkit.build(None), "name is None; use the name of a network"),
         (lambda: labkit.count(torch.nn.ReLU, image_px=32), "give the name of a network, or a torch.nn.Module"),
         (lambda: sample(0).__enter__(), "gpus is 0; use a list of NVML's numbers"),

@@ -29,7 +29,7 @@ def main() -> int:
         command += ["--report", str(report), "-c", str(PINS)]
         if index := os.environ.get("TORCH_INDEX"):
             command += ["--extra-index-url", index]
-        if subprocess.run([*command, "-e", f"{ROOT}[dev]"]).returncode:
+        if subprocess.run([*command, "-e", f"{ROOT}[workbook,dev]"]).returncode:
             print("pip could not resolve the packages: see its message above.", file=sys.stderr)
             return 1
         items = json.loads(report.read_text(encoding="utf-8"))["install"]

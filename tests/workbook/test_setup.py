@@ -208,6 +208,13 @@ def test_every_package_that_pyproject_names_is_pinned() -> None:
         assert name in pinned, name
 
 
+def test_every_way_to_install_the_project_brings_the_suite() -> None:
+    """Without the extra `workbook`, an installation has the helpers alone, and no command works."""
+    for name in ("environment.yml", "constraints.txt", "workbook/bootstrap.py", "tests/supply/hashes.py"):
+        extras = re.findall(r"[.}]\[([a-z,]*dev[a-z,]*)\]", (ROOT / name).read_text(encoding="utf-8"))
+        assert set(extras) == {"workbook,dev"}, name
+
+
 def test_documents_type_no_time_that_a_command_takes() -> None:
     """Machines differ, and typed times grow old: `make plan` gives them, and documents say "about an hour"."""
     times = re.compile(r"\b\d+(\.\d+)? ?(s|seconds?|min|minutes?|h|hours?)\b")
