@@ -113,9 +113,9 @@ def uuid_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def nvidia_hardware(pci: Path = Path("/sys/bus/pci/devices")) -> bool:
+def nvidia_hardware(pci: Path = Path("/sys/bus/pci/devices"), nodes: Path = Path("/dev")) -> bool:
     """Return whether the machine has an NVIDIA GPU, even if its driver or nvidia-ml-py cannot see it."""
-    if Path("/proc/driver/nvidia/version").exists():
+    if Path("/proc/driver/nvidia/version").exists() or any(nodes.glob("nvidia[0-9]*")):  # a container may hide the bus
         return True
     return any(pci_device(device) == ("0x10de", "0x03") for device in (pci.glob("*") if pci.is_dir() else []))
 

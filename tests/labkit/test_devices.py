@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +111,10 @@ def test_a_driver_without_a_card_is_no_card_that_does_not_answer(driver, monkeyp
     monkeypatch.setattr(devices, "nvidia_hardware", lambda: False)
     assert nvidia() == ((), None, ())
     assert why_hidden(()) == ""
+
+
+def test_a_card_that_a_container_shows_only_as_a_node_is_hardware(tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    assert not devices.nvidia_hardware(tmp_path / "no bus", tmp_path), "of a driver without a card"
+    (tmp_path / "nvidia0").touch()
+    assert devices.nvidia_hardware(tmp_path / "no bus", tmp_path)
