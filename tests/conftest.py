@@ -126,8 +126,6 @@ def _nothing_of_the_user_is_touched(
 ) -> None:
     own = next(own_folders)
     monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))  # an earlier test may have changed it
-    monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
-    monkeypatch.delenv("LABKIT_REUTERS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(own / "state"))
     monkeypatch.setenv("LABKIT_REPORTS", str(own / "reports"))
     monkeypatch.setenv("LABKIT_LOCK", str(own / "lock"))

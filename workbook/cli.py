@@ -170,7 +170,7 @@ def plan(
 
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     _nodes(on, nodes)
-    _, _, plans = make_plan(request, elsewhere=True)
+    _, plans = make_plan(request, elsewhere=True)
     for study_plan in plans:
         print(study_plan.line())
         for trial in study_plan.trials:

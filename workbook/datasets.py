@@ -13,7 +13,6 @@ from labkit.files import users_path
 from workbook.errors import Unsupported
 from workbook.registry import STUDIES, check_scale
 from workbook.reuters import open_documents
-from workbook.reuters.newswires import VARIABLE as REUTERS_VARIABLE
 from workbook.storage import FORMS, StoredSet, make_from_folder, make_set, open_stored
 from workbook.storage.make import Progress
 from workbook.storage.pack import why_not_made
@@ -93,9 +92,9 @@ def stored_by_checksum(form: str, checksum: str) -> StoredSet:
     )
 
 
-def documents_of_user() -> DataSet:
-    """Return the documents that REUTERS= names, else drawn ones. Raise UserError or DataError for an unusable file."""
-    return open_documents(os.environ.get(REUTERS_VARIABLE))
+def documents_of_user(file: Path | None) -> DataSet:
+    """Return the documents of REUTERS=, drawn ones without it. Raise UserError or DataError for an unusable file."""
+    return open_documents(None if file is None else str(file))
 
 
 def check_use(name_or_path: str, studies: Sequence[str]) -> None:

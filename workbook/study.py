@@ -7,6 +7,7 @@ results = lab.measure(trials)
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -19,14 +20,17 @@ import pandas as pd
 
 from labkit.data import DataSet
 from labkit.errors import LabkitError, UserError, one_of, unknown
+from labkit.files import users_path
 from labkit.models import MODELS
 from labkit.timing.step import doubts
 from workbook.claims import Findings
 from workbook.claims.shown import evidence, verdicts
 from workbook.datasets import check_use, data_at_scale, documents_of_user, stored_set
+from workbook.engines.weights_files import check_folder
+from workbook.hardware.environment import line_of_changers
 from workbook.hardware.host import Host, read_host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
-from workbook.hardware.profile import Profile, load_profile
+from workbook.hardware.profile import load_profile
 from workbook.records.selection import host_to_show
 from workbook.records.store import Store
 from workbook.registry import Study, check_scale, find_study
@@ -37,6 +41,7 @@ from workbook.runner import measure, nodes_here
 from workbook.runner.missing import what_is_missing
 from workbook.runner.plan import passes_by_key
 from workbook.runner.progress import LINE_EVERY_S, duration
+from workbook.session import Session
 from workbook.show import Table, heading, label
 from workbook.show.quantities import MISSING
 from workbook.storage.make import Progress
@@ -75,12 +80,12 @@ class OpenStudy(Planner):
     """One study of one profile. Mode `auto` measures what is missing if this machine has the profile's hardware."""
 
     study: Study
-    profile: Profile
-    scale: str
+    session: Session
     mode: Mode
-    data: str
-    host: Host
-    store: Store
+
+    def __post_init__(self) -> None:
+        of = self.session
+        self.profile, self.host, self.store, self.scale, self.data = of.profile, of.host, of.store, of.scale, of.data
 
     def __repr__(self) -> str:
         return f"{self.study.id} of {self.profile.name}, scale {self.scale}, mode {self.mode}"
@@ -125,7 +130,7 @@ class OpenStudy(Planner):
     @cached_property
     def documents(self) -> DataSet | None:
         """The documents for networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`."""
-        return documents_of_user() if self._runs_here else None
+        return documents_of_user(self.session.reuters) if self._runs_here else None
 
     def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]:
         """Return the fields of trials that read `images` from files: their set and its classes; none as `images`.
@@ -245,7 +250,7 @@ class OpenStudy(Planner):
             recorded = len(trials) - len(self._selected().without_records(trials))
             caption = f"With records: {recorded} of {len(trials)}. Nothing is measured."
         else:
-            missing = what_is_missing(trials, self.study.id, self.scale, self.profile, self.host, self.store)
+            missing = what_is_missing(trials, self.study.id, self.session)
             seconds = sum(of_pass.seconds for of_pass in missing.values())
             caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
@@ -279,8 +284,9 @@ class OpenStudy(Planner):
         if self.mode == "plan":
             raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
         if self.measures_here and not is_report():  # a report has measured in rounds before it runs its notebooks
-            about: dict[str, Any] = {"profile": self.profile, "host": self.host, "store": self.store}
-            measure(trials, study=self.study.id, scale=self.scale, extra=True, **about)
+            if changers := line_of_changers():
+                print(changers)  # noqa: T201 - once, above the progress
+            measure(trials, study=self.study.id, session=self.session, extra=True)
         records = self._measured_here(trials) if self.measures_here else None
         if records is None:
             records = _without_other_code(self._selected(), trials)
@@ -398,11 +404,15 @@ def open_study(
     scale: str = "quick",
     mode: str = "auto",
     data: str | Path = "",
+    weights: str | Path = "",
+    reuters: str | Path = "",
     host: Host | None = None,
 ) -> OpenStudy:
     """Open a study. `hw` names a profile; if empty, the profile is detected.
 
-    Raise UserError for an unknown study, profile, scale or mode, and LabkitError if no profile matches this machine.
+    `data`, `weights` and `reuters` are the options DATA=, WEIGHTS= and REUTERS= of `make report`. Raise UserError for
+    an unknown study, profile, scale or mode, and for a folder without weights; LabkitError if no profile matches this
+    machine.
     """
     one_of("mode", mode, MODES)
     here = host or this_host()
@@ -411,10 +421,15 @@ def open_study(
         raise LabkitError(f"no profile matches {here.summary()}: `make profile` writes one.")
     return OpenStudy(
         study=find_study(study),
-        profile=profile,
-        scale=check_scale(scale),
+        session=Session(
+            profile=profile,
+            host=here,
+            store=Store(reports_folder() / profile.name),
+            scale=check_scale(scale),
+            data=str(data),
+            weights=check_folder(str(weights)) if weights else None,
+            reuters=users_path(str(reuters)).absolute() if reuters else None,
+            keeps_traces=os.environ.get("KEEP_TRACES") == "1",
+        ),
         mode=mode,  # type: ignore[arg-type]
-        data=str(data),
-        host=here,
-        store=Store(reports_folder() / profile.name),
     )

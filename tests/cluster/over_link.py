@@ -28,6 +28,7 @@ from workbook.engines.exchange.averaging import check_same_everywhere, overlappe
 from workbook.hardware.profile import Device, Profile, Timing
 from workbook.records.store import Store
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 RATES_BITS_PER_S = (2e9, 1e9, 0.5e9)
@@ -98,7 +99,12 @@ def main(report: Path, there: list[str]) -> None:
     timing = Timing(warmup_s=0.5, timed_s=40.0, block_s=0.005, limit_s=280.0, passes=1)
     profile = Profile(name="cpu", title="a CPU", device=Device(kind="cpu"), timing={"smoke": timing})
     nodes = Beside(before=((), tuple(there)), address=ADDRESSES[0])
-    measure([trial], study=STUDY, scale="smoke", profile=profile, host=HOST, store=Store(report), nodes=nodes)
+    measure(
+        [trial],
+        study=STUDY,
+        session=Session(scale="smoke", profile=profile, host=HOST, store=Store(report)),
+        nodes=nodes,
+    )
 
 
 if __name__ == "__main__":

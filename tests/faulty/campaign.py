@@ -15,6 +15,7 @@ from workbook.records import Record
 from workbook.records.store import Store
 from workbook.runner import Outcome, measure, order_of_pass
 from workbook.runner.nodes.allocation import Nodes
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 STUDY = "01_training"
@@ -81,11 +82,14 @@ def run(
     nodes: Nodes | None = None,
     study: str = STUDY,
     rounds: Sequence[int] | None = None,
+    keeps_traces: bool = False,
 ) -> Outcome:
     """Measure `trials` on `tiny_profile` and append their records to `report`."""
     profile = tiny_profile(passes=passes, limit_s=limit_s)
-    about = {"profile": profile, "host": host, "store": Store(report), "nodes": nodes, "rounds": rounds}
-    return measure(trials, study=study, scale=scale, **about)  # type: ignore[arg-type]
+    session = Session(
+        profile=profile, host=host, store=Store(report), scale=scale, keeps_traces=keeps_traces, environment={}
+    )
+    return measure(trials, study=study, session=session, nodes=nodes, rounds=rounds)
 
 
 def records(report: Path, host: str = HOST.id) -> list[Record]:

@@ -20,6 +20,7 @@ from workbook.hardware.profile import Timing
 from workbook.records.store import Store
 from workbook.reuters import open_documents
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -64,7 +65,11 @@ def main(report: Path) -> None:
     own_network()
     timing = Timing(warmup_s=0.2, timed_s=1.2, block_s=0.2, limit_s=120, passes=1)
     profile = tiny_profile().model_copy(update={"timing": {"smoke": timing}})
-    measure(list(trials().values()), study=STUDY, scale="smoke", profile=profile, host=HOST, store=Store(report))
+    measure(
+        list(trials().values()),
+        study=STUDY,
+        session=Session(scale="smoke", profile=profile, host=HOST, store=Store(report)),
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import pytest
 from labkit.data import DataSet, open_data
 from tests.gpu.slow import slow
 from tests.prepared import predicting
-from workbook.engines import weights_files
 from workbook.errors import GateError
 from workbook.workloads import _weights
 
@@ -66,7 +65,7 @@ def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     The usual schedules are for sets of 50,000 images. On the 1,500 digits their rate takes VGG-16 to the edge of
     divergence, where cuDNN's choice of convolution algorithms decides whether the network learns.
     """
-    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setitem(_weights.SCHEDULES, model, _weights.Schedule(epochs=12, learning_rate=0.01))
     digits = open_data("digits")
     scored: dict[str, Any] = {"weights": "trained", "scored": len(digits.val), "classes": digits.classes, "batch": 64}
@@ -74,7 +73,7 @@ def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     assert first.build_phases["weights"] > 0
     plain = first.score(lambda _: None)
     assert plain.share("top1") > 0.5
-    (file,) = tmp_path.iterdir()
+    (file,) = (tmp_path / "weights").iterdir()
     written_ns = file.stat().st_mtime_ns
     again = predicting(digits, model=model, **scored, **TUNED)
     again.check()

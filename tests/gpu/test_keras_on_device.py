@@ -18,6 +18,7 @@ from workbook.hardware.profile import Profile
 from workbook.records import Record
 from workbook.records.store import Store
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -105,7 +106,7 @@ def test_jax_on_two_gpus_trains_what_pytorch_trains_with_averaged_gradients(tmp_
         {"name": "here", "title": "these GPUs", "device": device, "timing": {"smoke": SHORT.model_dump()}}
     )
     trials = [resnet50("keras-jax", "xla", devices=2)]
-    measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
+    measure(trials, study="01_training", session=Session(scale="smoke", profile=profile, host=host, store=store))
     records = store.read("01_training", host.id)
     assert differences(records)["fp32"] < 1e-4
     assert records[0].result is not None and records[0].result.kind == "blocks"

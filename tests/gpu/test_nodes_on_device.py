@@ -15,6 +15,7 @@ from workbook.hardware.host import this_host
 from workbook.records.store import Store
 from workbook.runner import measure
 from workbook.runner.group import GroupProcess
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
@@ -40,7 +41,10 @@ def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, mon
     profile, store = profile_of_this_gpu(), Store(tmp_path)
     profile = profile.model_copy(update={"device": profile.device.model_copy(update={"count": 1})})
     measure(
-        trials, study="01_training", scale="smoke", profile=profile, host=host, store=store, nodes=Beside()
+        trials,
+        study="01_training",
+        session=Session(scale="smoke", profile=profile, host=host, store=store),
+        nodes=Beside(),
     )  # a node of this profile has one GPU
     sockets, rounded, larger = (
         {record.key: record for record in store.read("01_training", host.id)}[t.key] for t in trials

@@ -16,6 +16,7 @@ from workbook.hardware.profile import Profile, Timing
 from workbook.records import Record
 from workbook.records.store import Store
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.recipes import CAPTURED
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
@@ -34,7 +35,11 @@ def profile_of_this_gpu() -> Profile:
 
 def run(trials: list[Trial], folder: Path) -> list[Record]:
     host, store = this_host(), Store(folder)
-    measure(trials, study="01_training", scale="smoke", profile=profile_of_this_gpu(), host=host, store=store)
+    measure(
+        trials,
+        study="01_training",
+        session=Session(scale="smoke", profile=profile_of_this_gpu(), host=host, store=store),
+    )
     return store.read("01_training", host.id)
 
 

@@ -17,6 +17,7 @@ from workbook.records.store import Store
 from workbook.records.traced import Traced
 from workbook.results import from_traffic as traffic
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.recipes import CAPTURED, COMPILED, on_devices
 from workbook.trials.trial import INTERCONNECTS, Trial
 
@@ -43,7 +44,7 @@ def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float | None 
     if timed_s is not None:
         timing = profile.timing_at("smoke").model_copy(update={"timed_s": timed_s})
         profile = profile.model_copy(update={"timing": {"smoke": timing}})
-    measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
+    measure(trials, study="01_training", session=Session(scale="smoke", profile=profile, host=host, store=store))
     by_key = {record.key: record for record in store.read("01_training", host.id)}
     return [by_key[trial.key] for trial in trials]
 

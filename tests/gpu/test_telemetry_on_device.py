@@ -15,6 +15,7 @@ from workbook.hardware.host import this_host
 from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
 
@@ -48,7 +49,9 @@ def test_an_energy_trial_records_the_device_in_each_of_its_windows(tmp_path: Pat
         Trial(workload="idle", data=NO_DATA, energy_windows=1),
     ]
     host, store = this_host(), Store(tmp_path)
-    measure(trials, study="04_power", scale="smoke", profile=profile_of_this_gpu(), host=host, store=store)
+    measure(
+        trials, study="04_power", session=Session(scale="smoke", profile=profile_of_this_gpu(), host=host, store=store)
+    )
     by_workload = {record.trial["workload"]: record for record in store.read("04_power", host.id)}
     busy, idle = by_workload["train"].telemetry, by_workload["idle"].telemetry
     assert busy is not None and idle is not None and busy.status == idle.status == "ok"

@@ -18,6 +18,7 @@ from workbook.records.store import Store
 from workbook.records.traced import SECTIONS, Traced
 from workbook.results.from_result import value_of
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.recipes import CAPTURED
 from workbook.trials.trial import Trial
 
@@ -34,13 +35,16 @@ def host() -> Host:
     return this_host()
 
 
-def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float = 0.5, devices: int = 1) -> list[Record]:
+def run(
+    host: Host, trials: list[Trial], folder: Path, *, timed_s: float = 0.5, devices: int = 1, keeps_traces: bool = False
+) -> list[Record]:
     """Return one record per trial, in the order of the trials. Assert that all are ok."""
     profile, store = profile_of_this_gpu(), Store(folder)
     timing = profile.timing_at("smoke").model_copy(update={"timed_s": timed_s, "limit_s": 300})
     device = profile.device.model_copy(update={"count": devices})
     profile = profile.model_copy(update={"device": device, "timing": {"smoke": timing}})
-    measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
+    session = Session(scale="smoke", profile=profile, host=host, store=store, keeps_traces=keeps_traces)
+    measure(trials, study="01_training", session=session)
     by_key = {record.key: record for record in store.read("01_training", host.id)}
     made = [by_key[trial.key] for trial in trials]
     assert [(record.status, record.reason) for record in made] == [("ok", None)] * len(made)
@@ -154,11 +158,8 @@ def test_a_short_trace_does_not_change_the_trials_after_it(host: Host, data: Dat
 
 
 @pytest.mark.slow
-def test_a_trace_after_further_steps_is_kept_as_a_file(
-    host: Host, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KEEP_TRACES", "1")
-    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300)], tmp_path)
+def test_a_trace_after_further_steps_is_kept_as_a_file(host: Host, data: DataSet, tmp_path: Path) -> None:
+    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300)], tmp_path, keeps_traces=True)
     assert traced(made).steps_before >= 300
     with gzip.open(tmp_path / made.facts["trace_file"], "rt") as packed:
         assert any(row.get("cat") == "kernel" for row in json.load(packed)["traceEvents"])

@@ -23,6 +23,7 @@ from workbook.hardware.frameworks import KNOWN, environment_of, interpreter_of, 
 from workbook.hardware.host import Host, this_host
 from workbook.records import Record
 from workbook.records.selection import done, rounds_complete
+from workbook.records.store import Store
 from workbook.registry import FRAMEWORK_TITLES
 from workbook.runner import available
 from workbook.runner.plan import (
@@ -34,6 +35,7 @@ from workbook.runner.plan import (
     pass_at,
     planned_s,
 )
+from workbook.session import Session
 from workbook.trials.trial import FRAMEWORKS, Trial
 
 JAX = {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2"}
@@ -360,7 +362,7 @@ def test_a_missing_framework_takes_no_time_in_the_plan(
     tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PYTHON", str(tmp_path / "nowhere"))
-    timing = pass_at(tiny_profile(), STUDY, "smoke", 1)
+    timing = pass_at(Session(profile=tiny_profile(), host=HOST, store=Store(Path()), scale="smoke"), STUDY, 1)
     assert planned_s(trial("keras-jax/ok"), timing) == REFUSED_S
     assert planned_s(trial("keras-tensorflow/ok"), timing) == planned_s(trial(), timing) + IN_KERAS_S > REFUSED_S
 

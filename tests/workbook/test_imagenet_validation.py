@@ -31,14 +31,15 @@ from tests.prepared import checked
 from tests.workbook.made_records import record_of
 from tests.workbook.test_cli import assert_refused, labkit
 from workbook import study
-from workbook.engines import weights_files
 from workbook.engines.torchvision_files import PATTERN, read_state
 from workbook.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
 from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.paths import notebook_of
+from workbook.records.store import Store
 from workbook.report.execute import planned_trials
 from workbook.runner.plan import REFUSED_S, pass_at, planned_s
+from workbook.session import Session
 from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
@@ -290,9 +291,10 @@ def state() -> dict[str, Any]:
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder that the variable of WEIGHTS= names."""
-    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
-    return tmp_path
+    """Return the cache's empty folder of weights."""
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    return tmp_path / "weights"
 
 
 def test_a_torchvision_file_is_found_by_its_name(weights: Path) -> None:
@@ -329,7 +331,8 @@ def test_a_missing_weights_file_is_named_and_nothing_is_trained(images: DataSet,
     message = (
         "no trained weights for resnet18 at 224 px on ilsvrc2012: give a folder with WEIGHTS=… that holds torchvision's"
     )
-    first = pass_at(load_profile("cpu"), "08_quantization", "smoke", 1)
+    session = Session(profile=load_profile("cpu"), host=HOST, store=Store(weights), scale="smoke")
+    first = pass_at(session, "08_quantization", 1)
     for device in ("cpu", "cuda"):  # a GPU would train the weights for other data
         trial = replace(TRIAL, device=device)
         assert why_none(trial) == f"{message} resnet18-f37072fd.pth"

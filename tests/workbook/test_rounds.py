@@ -15,6 +15,7 @@ from workbook.report import rounds as module
 from workbook.report.plan import NOTEBOOK_S, StudyPlan
 from workbook.report.rounds import Rounds
 from workbook.runner.missing import Missing
+from workbook.session import Session
 
 FIRST, SECOND = "01_training", "02_batch_size"
 RENDER_S = 2 * NOTEBOOK_S
@@ -53,7 +54,7 @@ def rounds_of(tmp_path: Path, *, ends_s: float | None = None, done: tuple[int, .
         StudyPlan(study, [], 9, {n: Missing(0 if n in done else 4, seconds) for n, seconds in of.items()})
         for study, of in SECONDS.items()
     ]
-    return Rounds(tiny_profile(), HOST, Store(tmp_path), "smoke", plans, ends_s)
+    return Rounds(Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path), scale="smoke"), plans, ends_s)
 
 
 def test_each_round_measures_one_pass_of_every_study(clock: Clock, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ from workbook.runner.plan import (
     together_s,
 )
 from workbook.runner.protocol import CEILING_SHARE, Pass
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
@@ -322,14 +323,16 @@ def test_traffic_between_devices_is_recorded_if_any_trial_has_several_devices(
     monkeypatch.setattr(runner, "Watch", watch)
     trials = [replace(trial("ok"), devices=count, batch=16 * (place + 1)) for place, count in enumerate(devices)]
     with pytest.raises(AskedError) as asked:
-        runner.measure(trials, study=STUDY, scale="smoke", profile=tiny_profile(), host=HOST, store=Store(report))
+        runner.measure(
+            trials, study=STUDY, session=Session(scale="smoke", profile=tiny_profile(), host=HOST, store=Store(report))
+        )
     assert asked.value.args == (one_device,)
 
 
 def test_a_configuration_of_two_studies_is_planned_once(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "planned_trials", lambda notebook, _: sound(2 if notebook.stem == STUDY else 3))
-    about = {"profile": tiny_profile(passes=2), "host": HOST, "store": Store(report), "parameters": {"scale": "smoke"}}
-    first, second = plan.plan_studies([STUDY, "04_power"], **about)
+    session = Session(profile=tiny_profile(passes=2), host=HOST, store=Store(report), scale="smoke")
+    first, second = plan.plan_studies([STUDY, "04_power"], session=session)
     assert (first.pairs, second.pairs) == (8, 12)
     assert {number: of.trials for number, of in first.missing.items()} == dict.fromkeys(range(1, 5), 2)
     assert {number: of.trials for number, of in second.missing.items()} == dict.fromkeys(range(1, 5), 1)
@@ -343,16 +346,18 @@ def test_a_configuration_of_two_studies_is_planned_once(report: Path, monkeypatc
 def test_a_plan_for_absent_hardware_has_the_times_of_the_host_that_pages_show(report: Path) -> None:
     profile = load_profile("h200").model_copy(update={"timing": tiny_profile().timing})
     wanted, store = Trial(device="cuda", epochs=1), Store(report)
-    guess = what_is_missing([wanted], STUDY, "smoke", profile, HOST, store)[1]
+    session = Session(profile=profile, host=HOST, store=store, scale="smoke")
+    guess = what_is_missing([wanted], STUDY, session)[1]
     measured = replace(wanted, data="synthetic32", data_checksum="00000000")
     store.append(blocks(STUDY, measured, 1, 100.0, host="f" * 12, scale="smoke", wall_s=500.0))
-    elsewhere = what_is_missing([wanted], STUDY, "smoke", profile, HOST, store)[1]
+    elsewhere = what_is_missing([wanted], STUDY, session)[1]
     assert elsewhere == (1, together_s([wanted], {wanted.key: 500.0})) != guess
 
 
 def settings(number: int = 1) -> Pass:
     """Return the settings of a pass of a report with two full passes."""
-    return pass_at(tiny_profile(passes=2), STUDY, "smoke", number)
+    session = Session(profile=tiny_profile(passes=2), host=HOST, store=Store(Path()), scale="smoke")
+    return pass_at(session, STUDY, number)
 
 
 def test_a_ceiling_is_planned_with_a_share_of_the_timed_part() -> None:

@@ -110,15 +110,14 @@ def test_a_data_set_is_opened_once(planned: OpenStudy, monkeypatch: pytest.Monke
 
 
 def test_trials_on_reuters_use_the_users_file_or_synthetic_data_of_its_shape(
-    planned: OpenStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planned: OpenStudy, tmp_path: Path
 ) -> None:
     (shaped,) = planned.trials(model="mlp512", data="reuters")
     assert planned.documents is not None and "not of Reuters" in planned.documents.description
     assert (shaped.data, shaped.classes) == ("reuters_shaped", 46)
     assert shaped.data_checksum == planned.documents.checksum
     file = write(tmp_path / "reuters.npz", sound())
-    monkeypatch.setenv("LABKIT_REUTERS", str(file))
-    again = open_study("02_batch_size", hw="cpu", scale="smoke", mode="plan", host=HOST)
+    again = open_study("02_batch_size", hw="cpu", scale="smoke", mode="plan", reuters=file, host=HOST)
     (own,) = again.trials(model="mlp512", data="reuters")
     assert (own.data, own.classes) == ("reuters", 46)
     assert own.data_checksum == again.documents.checksum != shaped.data_checksum  # type: ignore[union-attr]
@@ -295,9 +294,8 @@ def test_a_retired_value_can_be_read_and_is_neither_planned_nor_measured(
     retired = trial_from_dict({**Trial().as_dict(), **beside, name: value})
     said = re.escape(f"{name}={value!r} is valid only for reading earlier records")
     said += f".* give {name}='{measured(name)[0]}'"
-    about = {"profile": planned.profile, "host": HOST, "store": planned.store}
     with pytest.raises(UserError, match=said):
         planned.plan([Trial(), retired])
     with pytest.raises(UserError, match=said):
-        measure([Trial(), retired], study=planned.study.id, scale="smoke", **about)
+        measure([Trial(), retired], study=planned.study.id, session=planned.session)
     assert not planned.store.report.exists() and getattr(retired, name) == value

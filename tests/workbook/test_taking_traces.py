@@ -22,13 +22,14 @@ from torch.nn import functional
 from labkit.data import DataSet, open_data
 from labkit.timing import HostClock
 from tests.commands import apart
-from tests.faulty.campaign import records, run
+from tests.faulty.campaign import records, run, tiny_profile
 from tests.faulty.campaign import trial as workload_trial
 from workbook.engines import sections
 from workbook.engines.regions import loss_function
 from workbook.records import Blocks, Record, short_hash
 from workbook.records.traced import SECTIONS, Traced, Untraced
 from workbook.runner.afterwards import asked_of_steps
+from workbook.runner.protocol import Pass
 from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, take_trace
 from workbook.trace.taking import FIRST_STEPS, MOST_STEPS
 from workbook.trials.trial import Trial
@@ -394,6 +395,9 @@ class Told:
         self.shares.setdefault(phase, []).append(share)
 
 
+FIRST = Pass(number=1, timing=tiny_profile().timing_at("smoke"))
+
+
 def after_blocks(workload: Any, trial: Trial, told: Told, *, steps: int = 50) -> tuple[Blocks, dict[str, Any]]:
     for _ in range(steps):
         workload.step()
@@ -406,7 +410,7 @@ def after_blocks(workload: Any, trial: Trial, told: Told, *, steps: int = 50) ->
         steady=True,
         stopped_by="time",
     )
-    return asked_of_steps(trial, workload, HostClock(), blocks, 1, told, lambda _name: None)
+    return asked_of_steps(trial, workload, HostClock(), blocks, FIRST, told, lambda _name: None)
 
 
 @pytest.mark.parametrize(("traced", "until"), [(0, 300), (5, 299)])
@@ -444,7 +448,6 @@ def made(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         for name, value in apart(folder, shared_cache).items():
             patch.setenv(name, value)
-        patch.setenv("KEEP_TRACES", "1")
         digits = open_data("digits")
         trained = Trial(
             model="resnet18", batch=2, classes=10, device="cpu", data=digits.name, data_checksum=digits.checksum
@@ -454,7 +457,7 @@ def made(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "traced": replace(trained, traced_iterations=6, steps_before=40),
             "without operators": replace(workload_trial("ok"), traced_iterations=2),
         }
-        run(list(wanted.values()), folder / "cpu", limit_s=120)
+        run(list(wanted.values()), folder / "cpu", limit_s=120, keeps_traces=True)
         by_key = {item.key: item for item in records(folder / "cpu")}
     yield folder / "cpu", {name: by_key[item.key] for name, item in wanted.items()}
 

@@ -50,6 +50,7 @@ from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
 from workbook.runner import watch as watch_module
 from workbook.runner.progress import Progress
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 FAKE_NVML = ROOT / "tests" / "fake_nvml"
@@ -950,7 +951,7 @@ def started_watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[watch_mo
     gpu = Gpu(name="NVIDIA H200", uuid_hash="", memory_bytes=2**37, compute_capability="9.0")
     profile = tiny_profile().model_copy(update={"device": Device(kind="cuda", pattern="H200")})
     store = Store(tmp_path_factory.mktemp("watched"))
-    started = watch_module.Watch(STUDY, profile, replace(HOST, gpus=(gpu,)), store)
+    started = watch_module.Watch(STUDY, Session(profile=profile, host=replace(HOST, gpus=(gpu,)), store=store))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -972,7 +973,8 @@ def test_a_watch_tells_its_process_whether_there_is_a_single_device(
 ) -> None:
     told = []
     monkeypatch.setattr(watch_module, "TelemetryProcess", lambda *_, one_device, **__: told.append(one_device))
-    watch_module.Watch(STUDY, tiny_profile(), HOST, Store(tmp_path), one_device=one_device)
+    session = Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path))
+    watch_module.Watch(STUDY, session, one_device=one_device)
     assert told == [one_device]
 
 

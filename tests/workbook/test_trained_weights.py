@@ -47,7 +47,7 @@ TRAINED = Trial(
 
 
 def trained_here(patch: pytest.MonkeyPatch, folder: Path, **schedules: _weights.Schedule) -> None:
-    patch.setenv(weights_files.VARIABLE, str(folder))
+    patch.setenv("LABKIT_CACHE", str(folder.parent))
     patch.setattr(_weights, "can_train", lambda _: True)
     patch.setattr(_weights, "RECIPE", {"batch": 16, "schedule": "one_cycle", "optimizer": "sgd_fused"})
     patch.setattr(_weights, "SCHEDULES", schedules)
@@ -65,7 +65,7 @@ def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     After fewer epochs many images lie so close to a decision boundary that INT8 changes answers, though not for worse.
     """
-    folder = tmp_path_factory.mktemp("weights")
+    folder = tmp_path_factory.mktemp("cache") / "weights"
     with pytest.MonkeyPatch.context() as patch:
         trained_here(patch, folder, resnet18=_weights.Schedule(3, 0.02))
         workload = build_workload(TRAINED, digits)
@@ -75,7 +75,7 @@ def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(weights_files.VARIABLE, str(trained))
+    monkeypatch.setenv("LABKIT_CACHE", str(trained.parent))
     return trained
 
 
@@ -116,7 +116,7 @@ def test_int8_classifies_nearly_all_images_like_fp32(here: Path, digits: DataSet
 def test_the_reason_on_a_cpu_without_weights_names_their_sources(
     digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     message = r"no trained weights for resnet18 at 32 px on digits: a GPU trains them.*WEIGHTS="
     with pytest.raises(Unsupported, match=message):
         build_workload(TRAINED, digits)
@@ -129,7 +129,7 @@ def test_a_trial_refused_for_want_of_weights_is_retried_once_they_exist(
     refused = record_of("08", trial, 1, status="unsupported", reason=weights_files.why_none(trial))
     assert lacked_weights(refused)
     assert not lacked_weights(record_of("08", trial, 1, status="unsupported", reason="nncf is missing"))
-    monkeypatch.setenv(weights_files.VARIABLE, "/nowhere")
+    monkeypatch.setenv("LABKIT_CACHE", "/nowhere")
     assert not lacked_weights(refused)
 
 
@@ -211,10 +211,13 @@ def test_the_folder_of_weights_is_checked_before_anything_runs(here: Path, tmp_p
 
 
 def test_an_empty_cache_has_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(weights_files.VARIABLE, raising=False)
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    assert weights_files.weights_folder() == tmp_path / "weights"
     assert find_weights(TRAINED) is None
+    name = file_name(TRAINED)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / name).touch()
+    assert find_weights(TRAINED) == tmp_path / "weights" / name
+    assert find_weights(TRAINED, tmp_path) is None, "the user's folder stands alone"
 
 
 def test_initial_weights_are_not_scored(digits: DataSet) -> None:
@@ -308,7 +311,7 @@ def test_weights_trained_with_added_batch_norm_fit_the_original_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = open_data("digits", train_images=32, val_images=32)
-    trained_here(monkeypatch, tmp_path, alexnet=_weights.Schedule(1, 0.01))
+    trained_here(monkeypatch, tmp_path / "weights", alexnet=_weights.Schedule(1, 0.01))
     trial = replace(TRAINED, model="alexnet")
     network = _weights.make_network(trial, few)
     assert network.weights is not None and network.weights.facts["batch_norm_folded"]

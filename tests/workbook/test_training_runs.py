@@ -12,6 +12,7 @@ from workbook.records import Epochs, parse_line
 from workbook.records.store import Store
 from workbook.reuters import open_documents
 from workbook.runner import measure
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 
@@ -92,7 +93,7 @@ def test_the_records_of_a_training_run_are_read_back_unchanged(report: Path) -> 
     )
     store = Store(report)
     profile = tiny_profile(passes=2, limit_s=200)
-    outcome = measure([training], study=STUDY, scale="smoke", profile=profile, host=HOST, store=store)
+    outcome = measure([training], study=STUDY, session=Session(scale="smoke", profile=profile, host=HOST, store=store))
     assert (outcome.measured, outcome.failed) == (2, 0)
     lines = store.path(HOST.id, STUDY).read_text(encoding="utf-8").splitlines()
     made = records(report)

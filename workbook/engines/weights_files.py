@@ -1,6 +1,6 @@
 """Trained weights as files: `<model>-<px>px-<hash>.pt`, one for each network, training set and way of training.
 
-They lie in the user's folder (WEIGHTS=, LABKIT_WEIGHTS), so that a CPU can score what a GPU has trained, or in the
+They lie in the user's folder (WEIGHTS=), so that a CPU can score what a GPU has trained, or in the
 cache. The hash is of everything that the weights follow from, so a file with the right name is the right file. Its
 content is checked against the SHA-256 that it was written with.
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from workbook.engines import torchvision_files
 from workbook.records import Record
 from workbook.trials.trial import Trial
 
-VARIABLE = "LABKIT_WEIGHTS"
 RECIPE_VERSION = 1  # raised with any change to how weights are trained
 FORMAT = 1
 NONE = "no trained weights"  # how the reason of a trial without weights begins
@@ -51,10 +49,8 @@ class Weights:
         return replace(data, mean=mean, std=std)
 
 
-def weights_folder() -> Path:
-    """Return the folder of weights: the user's, else `weights` in the cache."""
-    own = os.environ.get(VARIABLE)
-    return users_path(own).absolute() if own else cache_dir() / "weights"
+def _in_cache() -> Path:
+    return cache_dir() / "weights"
 
 
 def check_folder(given: str) -> Path:
@@ -95,11 +91,15 @@ def file_name(trial: Trial) -> str:
     return f"{trial.model}-{trial.image_px}px-{digest[:16]}.pt"
 
 
-def find_weights(trial: Trial) -> Path | None:
-    """Return the file with a trial's weights, or None. Raise UserError if two of torchvision's files fit."""
+def find_weights(trial: Trial, folder: Path | None = None) -> Path | None:
+    """Return the file with a trial's weights in a folder (by default the cache's), or None.
+
+    Raise UserError if two of torchvision's files fit.
+    """
+    folder = folder or _in_cache()
     if of_torchvision(trial):
-        return torchvision_files.find_file(trial.model, weights_folder())
-    path = weights_folder() / file_name(trial)
+        return torchvision_files.find_file(trial.model, folder)
+    path = folder / file_name(trial)
     return path if path.is_file() else None
 
 
@@ -137,11 +137,14 @@ def state_sha256(state: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def write_weights(trial: Trial, state: dict[str, Any], facts: dict[str, Any]) -> Path:
-    """Write a trial's weights and return the file, which appears whole or not at all. Raise UserError on failure."""
+def write_weights(trial: Trial, state: dict[str, Any], facts: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write a trial's weights into a folder, by default the cache's, and return the file.
+
+    The file appears whole or not at all. Raise UserError on failure.
+    """
     import torch
 
-    path = weights_folder() / file_name(trial)
+    path = (folder or _in_cache()) / file_name(trial)
     content = {"format": FORMAT, "sha256": state_sha256(state), "facts": facts, "state": state}
     try:
         with rewriting(path) as file:

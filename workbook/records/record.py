@@ -144,6 +144,7 @@ class Record(_Part):
     host: str
     devices_used: Annotated[Count, Field(ge=1)]
     versions: dict[str, str]
+    environment: dict[str, str] = {}  # variables that frameworks read; empty before 27 November 2026
     status: Status
     reason: str | None = None
     started_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d")]

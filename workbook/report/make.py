@@ -22,8 +22,8 @@ from typing import Any
 from labkit.errors import LabkitError, UserError
 from labkit.files import remove_leftovers, replacing, temporary_folder, users_path
 from workbook.datasets import READING, check_use, data_at_scale, documents_of_user
-from workbook.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from workbook.engines.weights_files import check_folder
+from workbook.hardware.environment import line_of_changers
 from workbook.hardware.host import Host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import Profile, load_profile
@@ -34,7 +34,7 @@ from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import COMPARISON, STUDIES, check_scale
 from workbook.report.compare import is_comparable, write_comparison
-from workbook.report.execute import Execution, execute
+from workbook.report.execute import Execution, execute, parameters_of
 from workbook.report.generate import write_profile
 from workbook.report.pages import write_page, write_site
 from workbook.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, line_of_rounds, plan_studies
@@ -42,10 +42,9 @@ from workbook.report.rounds import Rounds
 from workbook.report.status import StudyRun, read_runs, write_run
 from workbook.results import reports_folder
 from workbook.results.load import without_records
-from workbook.reuters.newswires import VARIABLE as REUTERS_VARIABLE
 from workbook.runner.lock import only_measurement
-from workbook.runner.processes import KEEP_TRACES
 from workbook.runner.progress import duration
+from workbook.session import OPTIONS, Session
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 ELSEWHERE = "So this machine cannot run the plan. Its times are those of recorded runs, or estimates without any."
@@ -87,16 +86,13 @@ def choose_profile(hw: str, host: Host) -> Profile:
     return profile
 
 
-def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Profile, Host, list[StudyPlan]]:
-    """Return the profile, this host and the plan of each study, after all checks that need no measurement.
+def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, list[StudyPlan]]:
+    """Return the session and the plan of each study, after all checks that need no measurement.
 
     With `elsewhere`, this host may lack the profile's hardware: a sentence says so.
     """
     check_scale(request.scale)
-    if request.weights:  # the environment passes it to notebooks and worker processes
-        os.environ[WEIGHTS_VARIABLE] = str(check_folder(request.weights))
-    if request.keep_traces:
-        os.environ[KEEP_TRACES] = "1"
+    weights = check_folder(request.weights) if request.weights else None
     host = this_host()
     profile = choose_profile(request.hw, host)
     studies = chosen_studies(request.study)
@@ -108,13 +104,12 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Profile, Ho
     print(f"{problem}. {ELSEWHERE}" if problem else f"{profile.title}: {host.summary()}", flush=True)
     if not set(studies) <= set(READING):  # such a study makes its images when it is planned
         print(data_at_scale(request.data, request.scale).description, flush=True)
-    if request.reuters:  # also passed by the environment
-        os.environ[REUTERS_VARIABLE] = str(users_path(request.reuters).absolute())
-        print(documents_of_user().description, flush=True)
-    store = Store(reports_folder() / profile.name)
-    parameters = _parameters(profile, request, "plan")
-    plans = plan_studies(studies, profile=profile, host=host, store=store, parameters=parameters, force=request.force)
-    return profile, host, plans
+    session = _session(profile, host, request, weights=weights)
+    if session.reuters:
+        print(documents_of_user(session.reuters).description, flush=True)
+    if changers := line_of_changers():
+        print(changers, flush=True)
+    return session, plan_studies(studies, session=session, force=request.force)
 
 
 def make_report(request: Request) -> int:
@@ -124,35 +119,35 @@ def make_report(request: Request) -> int:
     first round.
     """
     began = time.monotonic()
-    profile, host, plans = make_plan(request)
+    session, plans = make_plan(request)
     print(f"Plan at scale {request.scale}:")
     for plan in plans:
         print(plan.line())
     print(line_of_rounds(plans), flush=True)
     with only_measurement():
-        report = reports_folder() / profile.name
+        report = session.store.report
         report.mkdir(parents=True, exist_ok=True)
         remove_leftovers(report)
         ends_s = None if request.time_s is None else began + request.time_s
-        rounds = Rounds(profile, host, Store(report), request.scale, plans, ends_s)
+        rounds = Rounds(session, plans, ends_s)
         rounds.check_time()
         if request.force:
             for plan in plans:
-                rounds.store.move_aside(plan.study, host.id, request.scale)
+                session.store.move_aside(plan.study, session.host.id, session.scale)
 
         def rendered(*, is_last: bool) -> int:
             studies = [plan.study for plan in plans]
-            return _run_all(profile, host, request, "measure", studies, rounds.failed, is_last=is_last)
+            return _run_all(session, request, "measure", studies, rounds.failed, is_last=is_last)
 
         def after_study(waiting: dict[str, float]) -> None:  # the index exists from the first study on
-            write_site(report, profile, host, waiting)
+            write_site(report, session.profile, session.host, waiting)
 
         try:
             for number in rounds.measured(after_study):
                 if number == 1 and rounds.follows(number):
                     rendered(is_last=False)
         except KeyboardInterrupt:
-            write_site(report, profile, host)  # nothing waits any more
+            write_site(report, session.profile, session.host)  # nothing waits any more
             raise
         return rendered(is_last=True)
 
@@ -161,23 +156,30 @@ def make_render(request: Request) -> int:
     """Render the site from the records alone, with a warning if there are none. Return codes as `make_report` does."""
     if not request.hw:
         raise UserError("say which report to render, for example `make render HW=h200`.")
-    host = this_host(numbered=False)
     profile = load_profile(request.hw)
-    studies = chosen_studies(request.study)
-    report = reports_folder() / profile.name
+    session = _session(profile, this_host(numbered=False), request)
+    studies, report = chosen_studies(request.study), session.store.report
     missing = [study for study in studies if not Store(report).hosts(study)]
     if missing and (request.study or missing == studies):
         reason = without_records(profile.name, missing if request.study else [])
         print(f"labkit: warning: {reason} Pages without records hold no results.", file=sys.stderr, flush=True)
     report.mkdir(parents=True, exist_ok=True)
-    return _run_all(profile, host, request, "render", studies, {})
+    return _run_all(session, request, "render", studies, {})
 
 
-def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]:
-    # An absolute path, because the notebook's kernel has another working folder.
+def _session(profile: Profile, host: Host, request: Request, *, weights: Path | None = None) -> Session:
+    """Return the session of a request. Its paths are absolute, because a notebook's kernel has another folder."""
     path = users_path(request.data)
-    data = str(path.resolve()) if request.data and path.exists() else request.data
-    return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
+    return Session(
+        profile=profile,
+        host=host,
+        store=Store(reports_folder() / profile.name),
+        scale=request.scale,
+        data=str(path.resolve()) if request.data and path.exists() else request.data,
+        weights=weights,
+        reuters=users_path(request.reuters).absolute() if request.reuters else None,
+        keeps_traces=request.keep_traces,
+    )
 
 
 def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) -> Iterator[tuple[str, Execution]]:
@@ -266,8 +268,7 @@ def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
 
 
 def _run_all(
-    profile: Profile,
-    host: Host,
+    session: Session,
     request: Request,
     mode: str,
     studies: Sequence[str],
@@ -280,17 +281,17 @@ def _run_all(
     `unmeasured` holds why studies could not be measured; their notebooks do not run. Unless `is_last`, the report goes
     on and renders the pages again.
     """
-    report = reports_folder() / profile.name
+    profile, host, report = session.profile, session.host, session.store.report
     before = read_runs(report)
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
     mistakes = 0
     runnable = [COMPARISON] if not request.study and is_comparable() else []
     runnable += [study for study in studies if study not in unmeasured]
-    executed = _executed(report, runnable, _parameters(profile, request, mode)) if runnable else iter(())
+    executed = _executed(report, runnable, session.parameters(mode)) if runnable else iter(())
     for study, outcome in chain(unmeasured.items(), executed):
         if mode == "measure" and not outcome.reason and study != COMPARISON:
-            outcome = replace(outcome, reason=_nothing_worked(Store(report), study, host, request.scale))
+            outcome = replace(outcome, reason=_nothing_worked(session, study))
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
@@ -307,7 +308,7 @@ def _run_all(
             duration_s=outcome.seconds,
             command=request.command(verb),
             mode=mode,
-            scale=request.scale,
+            scale=session.scale,
             host=host.id,
             commit=host.commit,
             finished_at=utc_now(),
@@ -343,10 +344,10 @@ def _next(profile: Profile, failed: Collection[str], is_last: bool) -> str:
     )
 
 
-def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
+def _nothing_worked(session: Session, study: str) -> str | None:
     """Return why a study failed although its notebook ran: no results, or records that can't be read; else None."""
     try:
-        tried = at_scale(read_together(store, study, host.id).records, scale)
+        tried = at_scale(read_together(session.store, study, session.host.id).records, session.scale)
     except LabkitError as error:  # its records can't be read
         return str(error)
     if not tried or any(record.status == "ok" for record in tried):
@@ -361,7 +362,10 @@ def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
         output = folder / f"{study}.ipynb"
         log = report / "logs" / f"{study}-kernel.log"
         log.parent.mkdir(exist_ok=True)
-        outcome = execute(notebook_of(study), output, parameters, timeout_s=60 * NOTEBOOK_S, log=log)
+        notebook = notebook_of(study)
+        accepted = parameters_of(notebook)  # few notebooks take the options WEIGHTS= and REUTERS=
+        given = {name: value for name, value in parameters.items() if name not in OPTIONS or name in accepted}
+        outcome = execute(notebook, output, given, timeout_s=60 * NOTEBOOK_S, log=log)
         if output.is_file():
             with replacing(report / f"{study}.ipynb") as new:
                 shutil.copyfile(output, new)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from labkit.errors import UserError
-from workbook.hardware.host import Host
-from workbook.hardware.profile import Profile
 from workbook.paths import notebook_of
-from workbook.records.store import Store
 from workbook.registry import COMPARISON, STUDIES, find_study
 from workbook.report.execute import planned_trials
 from workbook.runner.missing import Missing, what_is_missing
 from workbook.runner.plan import passes_by_key
 from workbook.runner.progress import duration
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study
@@ -76,18 +73,15 @@ def chosen_studies(names: str) -> list[str]:
 def plan_studies(
     studies: Sequence[str],
     *,
-    profile: Profile,
-    host: Host,
-    store: Store,
-    parameters: dict[str, Any],
+    session: Session,
     force: bool = False,
 ) -> list[StudyPlan]:
     """Return the plan of each study on this host. A configuration of several studies counts for the first of them."""
-    scale, plans, earlier = parameters["scale"], [], set[str]()
+    plans, earlier = [], set[str]()
     for study in studies:
-        trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
-        missing = what_is_missing(trials, study, scale, profile, host, store, anew=force, earlier=frozenset(earlier))
+        trials = planned_trials(notebook_of(study), session.parameters("plan"))
+        missing = what_is_missing(trials, study, session, anew=force, earlier=frozenset(earlier))
         earlier |= {trial.key for trial in trials}
-        pairs = sum(passes_by_key(trials, profile, scale).values())
+        pairs = sum(passes_by_key(trials, session.profile, session.scale).values())
         plans.append(StudyPlan(study, trials, pairs, missing))
     return plans

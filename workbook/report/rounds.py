@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labkit.errors import LabkitError, UserError
-from workbook.hardware.host import Host
-from workbook.hardware.profile import Profile
-from workbook.records.store import Store
 from workbook.registry import STUDIES
 from workbook.report.execute import Execution
 from workbook.report.plan import NOTEBOOK_S, StudyPlan, seconds_of_rounds
 from workbook.runner import measure
 from workbook.runner.progress import Stopwatch, duration
+from workbook.session import Session
 
 Waiting = dict[str, float]  # study -> seconds until it is measured, in the order of the studies
 
@@ -31,10 +29,7 @@ class Rounds:
     `failed` collects the studies that could not be measured, with the reason.
     """
 
-    profile: Profile
-    host: Host
-    store: Store
-    scale: str
+    session: Session
     plans: Sequence[StudyPlan]
     ends_s: float | None = None
     failed: dict[str, Execution] = field(default_factory=dict)
@@ -106,10 +101,7 @@ class Rounds:
                 measure(
                     plan.trials,
                     study=plan.study,
-                    scale=self.scale,
-                    profile=self.profile,
-                    host=self.host,
-                    store=self.store,
+                    session=self.session,
                     rounds=[number],
                 )
             except LabkitError as error:

@@ -26,7 +26,6 @@ from labkit.files import users_path
 from workbook.reuters.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
 
 NAME = "reuters"
-VARIABLE = "LABKIT_REUTERS"  # environment variable with the path that REUTERS= gave
 VERSION = 1  # part of the cache token: raise it with any change to the bags of words
 PUBLISHED_DOCUMENTS = 11_228
 SHUFFLE_SEED = 113

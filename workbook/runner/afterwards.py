@@ -9,7 +9,6 @@ idle device, and have no telemetry window.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from workbook.engines.sections import marked
 from workbook.hardware.profile import Timing
 from workbook.records import Blocks, Queries, short_hash
 from workbook.records.traced import Trace, Traced, Untraced
-from workbook.runner.protocol import TRACES, Events
+from workbook.runner.protocol import Events, Pass
 from workbook.trace import (
     TRACE_LIMIT_S,
     WARM_UP_STEPS,
@@ -76,7 +75,7 @@ def asked_of_steps(
     workload: Workload,
     clock: Clock,
     blocks: Blocks,
-    pass_number: int,
+    of_pass: Pass,
     events: Events,
     close_phase: ClosePhase,
 ) -> tuple[Blocks, dict[str, Any]]:
@@ -92,8 +91,8 @@ def asked_of_steps(
         close_phase("steps_before")
     if trial.traced_iterations:
         events.progress("tracing", 0.0)
-        folder = os.environ.get(TRACES)  # set by KEEP_TRACES=1
-        keep = Path(folder) / f"{short_hash(trial.key)}-pass{pass_number}.json.gz" if folder else None
+        name = f"{short_hash(trial.key)}-pass{of_pass.number}.json.gz"
+        keep = of_pass.traces / name if of_pass.traces else None
         if keep is not None:
             keep.unlink(missing_ok=True)  # left by an earlier measurement
         trace = _trace(trial, workload, clock, blocks, taken, keep, events)
@@ -101,7 +100,7 @@ def asked_of_steps(
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
         close_phase("traced_steps")  # not "trace", the phase in which a compiler traces a step
-    elif has_short_trace(trial, pass_number):
+    elif has_short_trace(trial, of_pass.number):
         events.progress("tracing", 0.0)
         facts |= _device_time(workload, clock, blocks)
         close_phase("short_trace")

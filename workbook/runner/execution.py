@@ -184,7 +184,7 @@ def _measure(
     facts = {**_peak_memory(trial), **workload.facts, "cpu_cores_used": cores_used}
     if is_keras(trial.framework):
         facts |= {"build_s": phases["build"], "first_step_s": sum(phases.get(name, 0.0) for name in OF_FIRST_STEP)}
-    result, of_steps = asked_of_steps(trial, workload, clock, result, of_pass.number, events, close_phase)
+    result, of_steps = asked_of_steps(trial, workload, clock, result, of_pass, events, close_phase)
     facts |= of_steps
     return {"result": result.model_dump(mode="json"), "facts": facts}
 

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from workbook.hardware.host import Host
 from workbook.hardware.matching import mismatch
-from workbook.hardware.profile import Profile
 from workbook.records import Record
 from workbook.records.selection import done, host_to_show
 from workbook.records.shared import read_together
-from workbook.records.store import Store
 from workbook.runner.plan import estimate_s, lacked, pass_at, passes_by_key
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 
@@ -26,10 +25,7 @@ class Missing(NamedTuple):
 def what_is_missing(
     trials: Sequence[Trial],
     study: str,
-    scale: str,
-    profile: Profile,
-    host: Host,
-    store: Store,
+    session: Session,
     *,
     anew: bool = False,
     earlier: frozenset[str] = frozenset(),
@@ -39,6 +35,7 @@ def what_is_missing(
     With `anew`, count the study's own records as missing. `earlier` are the keys that earlier studies of a report
     measure. On a host without the profile's hardware, the seconds are those of the host whose records pages show.
     """
+    profile, host, store, scale = session.profile, session.host, session.store, session.scale
     passes = passes_by_key(trials, profile, scale)
     records = read_together(store, study, host.id, scale=scale, planned=passes).records
     records = [record for record in records if not (anew and record.study == study)]
@@ -49,7 +46,7 @@ def what_is_missing(
     missing = {}
     for number in range(1, max(passes.values(), default=0) + 1):
         of_pass = [trial for trial in own if number <= passes[trial.key] and (trial.key, number) not in finished]
-        seconds = estimate_s(of_pass, pass_at(profile, study, scale, number), records, scale)
+        seconds = estimate_s(of_pass, pass_at(session, study, number), records, scale)
         missing[number] = Missing(len(of_pass), seconds)
     return missing
 

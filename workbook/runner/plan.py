@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 from labkit.timing import ENERGY_WINDOW_S, LONGEST_GAP_S
@@ -16,6 +17,7 @@ from workbook.records.selection import latest
 from workbook.runner.available import lacked_framework
 from workbook.runner.nodes.allocation import lacked_nodes
 from workbook.runner.protocol import CEILING_SHARE, Pass
+from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
 from workbook.trials.trial import NO_DATA, Trial, refuse_retired, without_data
 
@@ -59,11 +61,18 @@ def passes_by_key(trials: Iterable[Trial], profile: Profile, scale: str) -> dict
     return {trial.key: passes_of(trial, profile.passes(scale)) for trial in trials}
 
 
-def pass_at(profile: Profile, study: str, scale: str, number: int) -> Pass:
-    """Return the settings of a study's pass at a scale. Passes beyond the profile's number are short."""
+def pass_at(session: Session, study: str, number: int, *, traces: Path | None = None) -> Pass:
+    """Return the settings of a study's pass. Passes beyond the profile's number are short. `traces` is their folder."""
+    profile, scale = session.profile, session.scale
     timing, short = profile.timing_at(scale), number > profile.passes(scale)
-    seed = order_seed(study, scale, number)
-    return Pass(number=number, timing=timing.shortened() if short else timing, gap_seed=seed, short=short)
+    return Pass(
+        number=number,
+        timing=timing.shortened() if short else timing,
+        gap_seed=order_seed(study, scale, number),
+        short=short,
+        weights=session.weights,
+        traces=traces,
+    )
 
 
 def order_seed(study: str, scale: str, pass_number: int) -> int:
@@ -128,7 +137,7 @@ def planned_s(trial: Trial, of_pass: Pass) -> float:
         compile_s = COMPILE_S if first else COMPILED_S
         once_s += 2 * compile_s if trial.framework == "keras-torch" else compile_s
     once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
-    if trial.weights == "trained" and find_weights(trial) is None:
+    if trial.weights == "trained" and find_weights(trial, of_pass.weights) is None:
         if not can_train(trial):
             return REFUSED_S
         once_s += TRAIN_WEIGHTS_S if first else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from labkit.data import DataSet, open_by_checksum
 from workbook import ranks
@@ -29,10 +30,13 @@ from workbook.workloads import (
 
 
 class Data:
-    """What the trials of a process share: their data sets, each opened once, and whether any of them compiled."""
+    """What the trials of a process share: data sets, the folder of weights, and whether any of them compiled.
 
-    def __init__(self) -> None:
-        self.compiles = False
+    Each data set is opened once.
+    """
+
+    def __init__(self, weights: Path | None = None) -> None:
+        self.compiles, self.weights = False, weights
         self._open: dict[tuple[str, ...], DataSet | StoredSet] = {}
 
     def of(self, trial: Trial) -> DataSet | StoredSet | None:
@@ -108,7 +112,7 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(
                 f"one process for all devices supports only training, not the {trial.workload} workload: leave parallel"
             )
-        workload = build_workload(trial, data.of(trial))
+        workload = build_workload(trial, data.of(trial), data.weights)
         for asked, can, lacks in (
             (trial.queries, AnswersQueries, "answers no queries"),
             (trial.scored, ScoresImages, "scores no images"),

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Self
 
 from labkit.errors import signal_name
 from labkit.files import python_path
+from workbook.hardware.environment import for_workers
 from workbook.hardware.frameworks import interpreter_of
 from workbook.runner.protocol import Pass
 from workbook.trials.trial import Trial
@@ -52,7 +53,7 @@ class Spawned(ABC):
         trials = [trial.only_timed() for trial in work.trials] if work.of_pass.short else work.trials
         self.job: dict[str, Any] = {
             "trials": [trial.as_dict() for trial in trials],
-            "pass": work.of_pass.model_dump(),
+            "pass": work.of_pass.model_dump(mode="json"),
             "spawned_s": time.monotonic(),
             "gate_passed": list(work.gate_passed) or [False] * len(work.trials),
         }
@@ -62,7 +63,7 @@ class Spawned(ABC):
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with self._log.open("ab") as errors:
-            self._process = self._start({**os.environ, "PYTHONPATH": python_path(), **work.environment}, errors)
+            self._process = self._start({**for_workers(), "PYTHONPATH": python_path(), **work.environment}, errors)
 
     @abstractmethod
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:

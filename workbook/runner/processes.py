@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.hardware.frameworks import environment_of, is_keras
-from workbook.hardware.host import Host
-from workbook.hardware.matching import device_indices
-from workbook.hardware.profile import Profile
 from workbook.runner.available import why_not
 from workbook.runner.group import GroupProcess
 from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.nodes.network import network_of
 from workbook.runner.process import Spawned, Work, WorkerProcess
-from workbook.runner.protocol import TRACES, Pass
+from workbook.runner.protocol import Pass
+from workbook.session import Session
 from workbook.trials.trial import Trial
-
-KEEP_TRACES = "KEEP_TRACES"  # environment variable: 1 keeps a file of each traced trial
 
 
 def processes_of(trial: Trial) -> tuple[object, ...]:
@@ -41,11 +36,9 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
 class Processes:
     """The settings and the start of the processes of one call of `measure`."""
 
-    profile: Profile
-    host: Host
+    session: Session
     nodes: Nodes
     log: Path
-    traces: Path  # the folder for traces, used with KEEP_TRACES=1
 
     def start(self, trials: Sequence[Trial], of_pass: Pass, gate_passed: Sequence[bool] = ()) -> Spawned:
         """Start one process per rank of the largest of `trials` that fits this machine; one worker without such ranks.
@@ -53,8 +46,7 @@ class Processes:
         `trials` have the same `processes_of`. A trial that wants more devices or nodes than there are is refused by
         the processes.
         """
-        indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
-        available = len(indices) or usable_threads()
+        available = len(self.session.devices) or usable_threads()
         first = trials[0]
         work = Work(
             trials=trials,
@@ -77,9 +69,7 @@ class Processes:
         return why_not(trial.framework, trial.device, gpu=self._environment()["CUDA_VISIBLE_DEVICES"])
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables that restrict a worker to the profile's devices, and name the folder for traces."""
-        kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
-        if self.profile.device.kind == "cpu":
-            return {"CUDA_VISIBLE_DEVICES": "", **kept}
-        indices = ",".join(map(str, device_indices(self.profile, self.host)))
-        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **kept}
+        """Return the variables that restrict a worker to the profile's devices."""
+        if self.session.profile.device.kind == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.session.devices)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

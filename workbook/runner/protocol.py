@@ -19,8 +19,6 @@ from workbook.paths import ROOT
 ADDRESS, TOKEN = "LABKIT_RUNNER", "LABKIT_TOKEN"
 # Variable of each of several nodes: its number. Node 0 is the runner's.
 NODE = "LABKIT_NODE"
-# Variable of a worker: the study's and host's folder for traces; unset if no traces are kept.
-TRACES = "LABKIT_TRACES"
 # A matrix product, a copy or a message is steady at once, so a share of the timed seconds of image trials is enough.
 CEILING_SHARE = 0.25
 # A lost node sends nothing. With these settings its line ends after a minute without an answer.
@@ -34,6 +32,8 @@ class Pass(BaseModel, frozen=True):
     timing: Timing
     gap_seed: int = 0
     short: bool = False  # the trials run without what they ask for beside their timed blocks
+    weights: Path | None = None  # the folder of trained weights; None for the one in the cache
+    traces: Path | None = None  # the folder for traces; None if no traces are kept
 
 
 class Events(ABC):

@@ -50,7 +50,8 @@ def main() -> int:
     )
     if world.rank == 0:
         line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
-    of_pass, data = Pass.model_validate(job["pass"]), Data()
+    of_pass = Pass.model_validate(job["pass"])
+    data = Data(of_pass.weights)
     for trial, passed in zip(trials, job["gate_passed"], strict=True):
         team = world.team_of(trial.processes) if trial in fitting else None
         if on_gpus and trial.device == "cuda" and (team is not None or world.rank == 0):

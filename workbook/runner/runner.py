@@ -16,11 +16,9 @@ from typing import Any
 from labkit.errors import LabkitError
 from labkit.telemetry.summary import Telemetry
 from workbook.hardware.frameworks import is_keras, title_of
-from workbook.hardware.host import Host, lost_gpus, write_host
-from workbook.hardware.profile import Profile
+from workbook.hardware.host import lost_gpus, write_host
 from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
 from workbook.records.shared import read_together
-from workbook.records.store import Store
 from workbook.runner.lock import only_measurement
 from workbook.runner.missing import finished_pairs
 from workbook.runner.nodes.allocation import Nodes, nodes_here
@@ -39,6 +37,7 @@ from workbook.runner.processes import Processes, processes_of
 from workbook.runner.progress import Progress, Stopwatch
 from workbook.runner.protocol import Pass, without_paths
 from workbook.runner.watch import Watch
+from workbook.session import Session
 from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
 
@@ -58,10 +57,7 @@ def measure(
     trials: Sequence[Trial],
     *,
     study: str,
-    scale: str,
-    profile: Profile,
-    host: Host,
-    store: Store,
+    session: Session,
     nodes: Nodes | None = None,
     extra: bool = False,
     rounds: Iterable[int] | None = None,
@@ -73,7 +69,8 @@ def measure(
     `extra` trials change no page. Raise LabkitError for a trial listed twice, a worker process that does not start
     and a GPU that the driver lost; UserError if another measurement runs on this machine.
     """
-    passes = passes_by_key(trials, profile, scale)
+    host, store, scale = session.host, session.store, session.scale
+    passes = passes_by_key(trials, session.profile, scale)
     if len(passes) < len(trials):
         raise LabkitError(f"{study} lists a trial twice: each key may occur only once in a pass.")
     numbers = list(rounds or range(1, max(passes.values(), default=0) + 1))
@@ -90,14 +87,14 @@ def measure(
         missing = missing_now()  # the measurement that held the lock before may have measured the same pairs
         resumed = len(pairs) - len(missing)
         write_host(host, store.report)
-        watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
+        watch = Watch(study, session, one_device=all(trial.devices == 1 for trial in trials))
         progress = Progress(f"round {numbers[0]}, {study}" if rounds else study, len(pairs), resumed)
-        run = _Run(study, scale, profile, host, store, progress, watch, nodes or nodes_here())
+        run = _Run(study, session, progress, watch, nodes or nodes_here())
         by_hash = {short_hash(key): number for key, number in passes.items()}
         try:
             with watch:
                 for number in numbers:
-                    about = pass_at(profile, study, scale, number)
+                    about = pass_at(session, study, number, traces=run.traces)
                     order = order_of_pass(of_pass[number], study=study, scale=scale, pass_number=number)
                     planned = Planned(passes=by_hash, order_seed=about.gap_seed, extra=extra)
                     keys = {key for key, of in missing if of == number}
@@ -113,10 +110,7 @@ class _Run:
     """The state of one call of `measure`."""
 
     study: str
-    scale: str
-    profile: Profile
-    host: Host
-    store: Store
+    session: Session
     progress: Progress
     watch: Watch
     nodes: Nodes
@@ -124,9 +118,11 @@ class _Run:
     later: list[Trial] = field(default_factory=list)  # trials of this pass that need other processes
 
     def __post_init__(self) -> None:
+        self.host, self.store, self.scale = self.session.host, self.session.store, self.session.scale
         self.log = self.store.report / "logs" / f"{self.study}.log"
-        traces = self.store.report / "traces" / self.host.id / self.study
-        self.processes = Processes(self.profile, self.host, self.nodes, self.log, traces)
+        kept = (self.store.report / "traces" / self.host.id / self.study).absolute()
+        self.traces = kept if self.session.keeps_traces else None
+        self.processes = Processes(self.session, self.nodes, self.log)
 
     def one_pass(
         self, order: list[Trial], missing: set[str], about: Pass, planned: Planned, later: dict[int, list[Trial]]
@@ -149,7 +145,7 @@ class _Run:
         }
         self.expected_s, self.clock = expected_s(order, about, before, self.scale), Stopwatch()
         self.later_s = sum(
-            estimate_s(trials, pass_at(self.profile, self.study, self.scale, number), before, self.scale)
+            estimate_s(trials, pass_at(self.session, self.study, number), before, self.scale)
             for number, trials in later.items()
         )
         self.watch.begin_pass()
@@ -265,6 +261,7 @@ class _Run:
             host=self.host.id,
             devices_used=trial.devices_taken,
             versions={**self.host.versions(trial.framework), **details},
+            environment=dict(self.session.environment),
             status=outcome["status"],
             reason=outcome["reason"],
             started_at=outcome.get("started_at") or utc_now(),
@@ -283,7 +280,7 @@ class _Run:
         if record.status in ("crashed", "timeout"):
             self.failed += 1
             # Without a GPU that the driver lost, every further trial would fail, each after a start of seconds.
-            if self.profile.device.kind == "cuda" and (lost := lost_gpus(self.host)):
+            if self.session.profile.device.kind == "cuda" and (lost := lost_gpus(self.host)):
                 raise LabkitError(
                     f"the driver no longer lists {len(lost)} of {len(self.host.gpus)} GPUs ({lost[0]}). Finished "
                     f"measurements are kept. Make `nvidia-smi` list the GPU again, often by a restart of the machine; "

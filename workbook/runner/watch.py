@@ -13,11 +13,8 @@ from labkit.telemetry import summary as observed
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.series import Span
 from labkit.telemetry.windows import Marks, Recording
-from workbook.hardware.host import Host
-from workbook.hardware.matching import device_indices
-from workbook.hardware.profile import Profile
 from workbook.records import Blocks
-from workbook.records.store import Store
+from workbook.session import Session
 from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
 
@@ -25,13 +22,13 @@ from workbook.trials.trial import Trial
 class Watch:
     """The telemetry of one call of `measure`. Use as a context. `one_device` says that every trial has one device."""
 
-    def __init__(self, study: str, profile: Profile, host: Host, store: Store, *, one_device: bool = False) -> None:
+    def __init__(self, study: str, session: Session, *, one_device: bool = False) -> None:
         from workbook.records.series_store import SeriesStore
 
-        self._gpus = device_indices(profile, host) if profile.device.kind == "cuda" else []
-        log = store.report / "logs" / f"{study}-telemetry.log"
+        self._gpus, report = session.devices, session.store.report
+        log = report / "logs" / f"{study}-telemetry.log"
         self._process = TelemetryProcess(self._gpus, log=log, one_device=one_device)
-        self._series = SeriesStore(store.report, host.id, study)
+        self._series = SeriesStore(report, session.host.id, study)
         self._last: tuple[Recording, float] | None = None  # the last trial's, until `keep` stores it
 
     def __enter__(self) -> Watch:

@@ -29,7 +29,8 @@ def main() -> int:
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
     events.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
-    of_pass, data = Pass.model_validate(job["pass"]), Data()
+    of_pass = Pass.model_validate(job["pass"])
+    data = Data(of_pass.weights)
     for values, gate_passed in zip(job["trials"], job["gate_passed"], strict=True):
         trial = trial_from_dict(values)
         events.send(event="start", key=trial.key)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
@@ -162,12 +164,14 @@ class ReadsFiles(HoldsReaders, Protocol):
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
 
 
-def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
+def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path | None = None) -> Workload:
     """Build a trial's workload: a module of this package, or any importable module if the name has a dot.
+
+    `weights` is the folder of trained weights, None for the one in the cache.
 
     Raise LabkitError for a user's module whose text has changed since the measurement began.
     """
-    build: Callable[[Trial, DataSet | StoredSet | None], Workload]
+    build: Callable[..., Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
         if trial.workload_source and trial != as_on_disk(trial):
@@ -185,4 +189,6 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None) -> Workload:
         names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
         one_of("workload", trial.workload, names, hint=OF_USER)
         build = importlib.import_module(f"{__name__}.{trial.workload}").build
+        if trial.workload == "infer":
+            build = partial(build, weights=weights)
     return build(trial, data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -75,11 +76,14 @@ class Network:
     phases: dict[str, float] = field(default_factory=dict)  # seconds of the phases before the model is built, by name
 
 
-def make_network(trial: Trial, data: DataSet) -> Network:
-    """Return the trial's network. Raise Unsupported if trained weights can neither be found nor trained."""
+def make_network(trial: Trial, data: DataSet, folder: Path | None = None) -> Network:
+    """Return the trial's network; trained weights lie in `folder`, by default in the cache.
+
+    Raise Unsupported if trained weights can neither be found nor trained.
+    """
     if trial.weights == "trained":
         began = time.perf_counter()
-        weights = _trained_weights(replace(trial, data_checksum=data.checksum), data)
+        weights = _trained_weights(replace(trial, data_checksum=data.checksum), data, folder)
         phases = {"weights": time.perf_counter() - began}
         began = time.perf_counter()
         model = _empty_model(trial)
@@ -124,13 +128,13 @@ def settle(model: nn.Module, trial: Trial, data: DataSet) -> None:
     model.eval()
 
 
-def _trained_weights(trial: Trial, data: DataSet) -> Weights:
-    path = find_weights(trial)
+def _trained_weights(trial: Trial, data: DataSet, folder: Path | None) -> Weights:
+    path = find_weights(trial, folder)
     if path is None:
         if not can_train(trial):
             raise Unsupported(why_none(trial))
         state, facts = train_weights(trial, data)
-        path = write_weights(trial, state, facts)
+        path = write_weights(trial, state, facts, folder)
         free_memory(trial.device)
     return read_torchvision(trial, path) if of_torchvision(trial) else read_weights(path)
 

@@ -15,6 +15,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -42,8 +43,11 @@ REFERENCE_PART = 100  # images that the baseline network predicts at once
 FOLDED_IMAGES = 64  # images on which folding is checked
 
 
-def build(trial: Trial, data: DataSet | None) -> InferWorkload:
-    """Return the inference workload of a trial. Raise Unsupported if this device or version cannot run it."""
+def build(trial: Trial, data: DataSet | None, weights: Path | None = None) -> InferWorkload:
+    """Return the inference workload of a trial, with trained weights from the folder `weights`.
+
+    Raise Unsupported if this device or version cannot run it.
+    """
     if data is None:
         raise Unsupported("inference needs images: the trial's `data` names no data set")
     if trial.scored and trial.weights == "initial":
@@ -54,16 +58,16 @@ def build(trial: Trial, data: DataSet | None) -> InferWorkload:
         raise Unsupported(f"images of {data.edge_px} px ({data.name}) are not scaled down to {trial.image_px} px")
     if reason := why_not_predicted(trial):
         raise Unsupported(reason)
-    return InferWorkload(trial, data)
+    return InferWorkload(trial, data, weights)
 
 
 class InferWorkload(Prepared):
     """One model that predicts on one device, driven by the trial's engine."""
 
-    def __init__(self, trial: Trial, data: DataSet) -> None:
+    def __init__(self, trial: Trial, data: DataSet, weights: Path | None) -> None:
         self.trial = trial
         self.images_per_step = trial.batch
-        network = make_network(trial, data)
+        network = make_network(trial, data, weights)
         self._data = data = network.weights.normalise(data) if network.weights else data
         precision.set_modes(trial)
         self.build_phases = network.phases
