@@ -27,6 +27,7 @@ from workbook.workloads import Scores
 Build = Callable[[Trial, Any], Any]
 GIB = 2**30
 TOLD = ("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")
+OF_USER = ("TORCHDYNAMO_SUPPRESS_ERRORS", "MALLOC_ARENA_MAX")
 MEMORY = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
@@ -192,7 +193,8 @@ def settings(trial: Trial, data: object) -> Steps:
     steps = Steps(trial)
     loaded = [name for name in ("torch", "tensorflow", "jax", "keras") if name in sys.modules]
     told = {name: os.environ.get(name) for name in (*TOLD, *MEMORY)}
-    steps.facts |= {"told": told, "loaded": loaded, "pid": os.getpid()}
+    inherited = [name for name in OF_USER if name in os.environ]
+    steps.facts |= {"told": told, "inherited": inherited, "loaded": loaded, "pid": os.getpid()}
     return steps
 
 

@@ -86,9 +86,7 @@ def run(
 ) -> Outcome:
     """Measure `trials` on `tiny_profile` and append their records to `report`."""
     profile = tiny_profile(passes=passes, limit_s=limit_s)
-    session = Session(
-        profile=profile, host=host, store=Store(report), scale=scale, keeps_traces=keeps_traces, environment={}
-    )
+    session = Session(profile=profile, host=host, store=Store(report), scale=scale, keeps_traces=keeps_traces)
     return measure(trials, study=study, session=session, nodes=nodes, rounds=rounds)
 
 

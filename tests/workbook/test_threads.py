@@ -70,6 +70,19 @@ def test_a_trial_sets_its_threads_and_restores_pytorchs_default(four: None) -> N
     assert torch.get_num_threads() == before, "threads are restored after a failed trial too"
 
 
+@pytest.mark.parametrize(("framework", "left"), [("torch", 4), ("keras-jax", 7)])
+def test_pytorch_runs_no_more_threads_than_a_quota_lets_run(four: None, framework: str, left: int) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(7)  # PyTorch's number on seven cores, of which the control group leaves four
+    try:
+        with threads_of(replace(ON_CPU, framework=framework)):
+            assert torch.get_num_threads() == left
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_more_threads_than_allowed_are_refused_with_the_number(four: None) -> None:
     with (
         pytest.raises(Unsupported, match="asks for 5 threads, and this process may run 4"),

@@ -12,7 +12,8 @@ ResNet-50's step at 32 px, batch 256 in BF16 took an H200's host 22 ms in region
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 from workbook.engines.sections import section
+from workbook.errors import GateError
 
 # Inductor's counters of graphs that its cache on the disk had, or had not.
 _COUNTERS = {"from the cache": "fxgraph_cache_hit", "compiled": "fxgraph_cache_miss"}
@@ -28,11 +30,22 @@ Function = Callable[..., torch.Tensor]
 Compile = Callable[[Function], Function]
 
 
-def compiler_cache() -> dict[str, int]:
-    """Return how many graphs this process took from Inductor's cache and how many it compiled, so far."""
+@contextmanager
+def counted_regions(facts: dict[str, Any]) -> Iterator[None]:
+    """Add to `facts` how many graphs the context takes from Inductor's cache, and how many it compiles.
+
+    Raise GateError if there is no graph: a switched-off compiler runs the same code eagerly, without a word.
+    """
     from torch._dynamo.utils import counters
 
-    return {name: int(counters["inductor"][key]) for name, key in _COUNTERS.items()}
+    def count() -> dict[str, int]:
+        return {name: int(counters["inductor"][key]) for name, key in _COUNTERS.items()}
+
+    before, graphs = count(), counters["stats"]["unique_graphs"]
+    yield
+    if counters["stats"]["unique_graphs"] == graphs:
+        raise GateError("torch.compile made no graph, so the step would run eagerly under the name of a compiled step")
+    facts["compiled_regions"] = {name: number - before[name] for name, number in count().items()}
 
 
 def loss_function(

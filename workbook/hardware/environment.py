@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 # Patterns of variables that change what is timed, by effect. A trial names threads, precision and engine itself.
 CHANGERS = {
     "the number or place of threads": (
-        *("OMP_*", "GOMP_*", "KMP_[ABDHLT]*", "MKL_NUM_THREADS", "MKL_DYNAMIC", "MKL_DOMAIN_NUM_THREADS", "BLIS_NUM_THREADS"),
+        *("OMP_*", "GOMP_*", "KMP_[ABDHLT]*", "MKL_NUM_THREADS", "MKL_DYNAMIC", "MKL_DOMAIN_*", "BLIS_NUM_THREADS"),
         *("OPENBLAS_NUM_THREADS", "NUMEXPR_*THREADS", "VECLIB_MAXIMUM_THREADS", "TF_NUM_*_THREADS", "TF_GPU_THREAD_*"),
     ),
     "the precision or the instructions": (
@@ -19,19 +19,12 @@ CHANGERS = {
         *("JAX_DEFAULT_MATMUL_PRECISION", "TF_*DETERMINISTIC*", "CUBLAS_WORKSPACE_CONFIG", "CUDNN_CONV_*"),
     ),
     "whether or how code is compiled": (
-        *(
-            "TORCH_COMPILE_*",
-            "TORCHDYNAMO_*",
-            "TORCHINDUCTOR_*",
-            "PYTORCH_JIT*",
-            "PYTORCH_NVFUSER*",
-            "TRITON_INTERPRET",
-        ),
+        *("TORCH_COMPILE_*", "TORCHDYNAMO_*", "TORCHINDUCTOR_*", "PYTORCH_JIT*", "PYTORCH_NVFUSER*"),
         *("TRITON_INTERPRET", "JAX_DISABLE_JIT", "XLA_FLAGS", "TF_XLA_FLAGS", "TF_CUDNN_USE_AUTOTUNE"),
     ),
     "the order of the device's work": (
         *("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "TORCH_*BLOCKING_WAIT", "TORCH_*DESYNC_DEBUG"),
-        *("PYTORCH_NO_CUDA_MEMORY_CACHING", "TORCH_DISTRIBUTED_DEBUG", "GPU_MAX_HW_QUEUES"),
+        *("PYTORCH_NO_CUDA_MEMORY_CACHING", "TORCH_DISTRIBUTED_DEBUG"),
     ),
     "the work of the interpreter or a library beside the step": (
         *("PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONMALLOC", "PYTHONASYNCIODEBUG", "TORCH_LOGS", "TORCH_TRACE"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
+from workbook.records.other_load import other_load
 from workbook.records.store import Store
 from workbook.registry import Study
 from workbook.results.from_result import value_of
@@ -99,13 +100,19 @@ class StudyRecords:
 
     @property
     def how_measured(self) -> str:
-        """What a page says of records by an older protocol, and of rounds that are not complete; else empty."""
-        complete, planned = self.rounds
+        """What a page says of an older protocol, of incomplete rounds, and of runs beside other work; else empty."""
+        (complete, planned), beside = self.rounds, self.beside_others
         parts = [
             f"by the older protocol {self.protocol}" if self.protocol < PROTOCOL else "",
             f"with {complete} of {planned} rounds so far" if complete < planned else "",
+            f"{beside} of {len(self.records)} runs while others used the machine" if beside else "",
         ]
         return ", ".join(filter(None, parts))
+
+    @cached_property
+    def beside_others(self) -> int:
+        """The number of runs during which others used the machine: see `workbook.records.other_load`."""
+        return sum(bool(other_load(record.telemetry)) for record in self.records)
 
     def passes(self) -> list[int]:
         """Return the pass numbers that have records."""

@@ -31,6 +31,19 @@ class Progress:
             self._printed_s = time.monotonic()
             print(f"      {self._done}/{self._total} trials, {left}", flush=True)  # noqa: T201 - for a log
 
+    def say(self, text: str) -> None:
+        """Print a line of text, above a bar."""
+        if self._bar is not None:
+            self._bar.write(text)
+        else:
+            print(f"      {text}", flush=True)  # noqa: T201 - for a log
+
+    def repeat(self, number: int) -> None:
+        """Count further runs of recorded (trial, pass) pairs."""
+        self._total += number
+        if self._bar is not None:
+            self._bar.total = self._total
+
     def finished_one(self) -> None:
         """Count a recorded (trial, pass) pair."""
         self._done += 1

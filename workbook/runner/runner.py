@@ -18,6 +18,7 @@ from labkit.telemetry.summary import Telemetry
 from workbook.hardware.frameworks import is_keras, title_of
 from workbook.hardware.host import lost_gpus, write_host
 from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
+from workbook.records.other_load import other_load
 from workbook.records.shared import read_together
 from workbook.runner.lock import only_measurement
 from workbook.runner.missing import finished_pairs
@@ -116,6 +117,7 @@ class _Run:
     nodes: Nodes
     failed: int = 0
     later: list[Trial] = field(default_factory=list)  # trials of this pass that need other processes
+    beside_others: dict[str, str] = field(default_factory=dict)  # what others used, by key of this pass's trials
 
     def __post_init__(self) -> None:
         self.host, self.store, self.scale = self.session.host, self.session.store, self.session.scale
@@ -149,6 +151,20 @@ class _Run:
             for number, trials in later.items()
         )
         self.watch.begin_pass()
+        self.beside_others = {}
+        self._run(pending, about)
+        # Once, because a machine that is never idle would be measured for ever; and not for a smoke test's numbers.
+        if self.beside_others and self.scale != "smoke":
+            again = [trial for trial in order if trial.key in self.beside_others]
+            self.progress.say(f"Others used {_most(self.beside_others)} during {len(again)} runs, which are repeated.")
+            self.progress.repeat(len(again))
+            self.beside_others = {}
+            self._run(again, about)
+        if still := len(self.beside_others):
+            self.progress.say(f"Others used {_most(self.beside_others)} during {still} runs, which the pages say.")
+
+    def _run(self, pending: list[Trial], about: Pass) -> None:
+        """Run the trials of a pass in as many processes as it takes."""
         while pending:
             wanted = processes_of(pending[0])
             together = [trial for trial in pending if processes_of(trial) == wanted]
@@ -272,6 +288,8 @@ class _Run:
             telemetry=telemetry,
         )
         self.store.append(record)
+        if record.status == "ok" and (load := other_load(telemetry)):
+            self.beside_others[trial.key] = load
         if interrupt is not None:
             raise interrupt
         self.watch.keep(trial, scale=self.scale, pass_number=self.of_pass.number)
@@ -295,3 +313,8 @@ class _Run:
         last = max(self.planned.passes.values())
         what = f"pass {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
+
+
+def _most(loads: dict[str, str]) -> str:
+    """Return the text that most of the runs have in common."""
+    return max(loads.values(), key=list(loads.values()).count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from workbook.trials.trial import Trial
 def threads_of(trial: Trial) -> Iterator[None]:
     """Set PyTorch's threads to the trial's number within the context; 0 leaves PyTorch's own number.
 
+    PyTorch does not know a control group's quota, so its own number is lowered to the threads that can run at once.
     Engines of other libraries read `trial.threads` themselves. Several processes on one CPU share its threads evenly.
     Raise Unsupported for more threads than this process may run at once, because they would take turns on fewer
     processors; and for threads asked of a framework other than PyTorch.
@@ -23,6 +25,9 @@ def threads_of(trial: Trial) -> Iterator[None]:
     wanted = trial.threads
     if not wanted and team is not None and trial.device == "cpu":
         wanted = max(1, usable // max(1, team.size // trial.nodes))
+    on_torch = trial.framework in ("torch", "keras-torch")
+    if not wanted and on_torch and "torch" in sys.modules and sys.modules["torch"].get_num_threads() > usable:
+        wanted = usable
     if not wanted:
         yield
         return
@@ -31,7 +36,7 @@ def threads_of(trial: Trial) -> Iterator[None]:
             f"the trial asks for {trial.threads} threads, and this process may run {usable} at once (the least that "
             f"processors, affinity mask and control group allow)"
         )
-    if trial.framework not in ("torch", "keras-torch"):
+    if not on_torch:
         raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}")
     import torch
 

@@ -66,6 +66,8 @@ def summary(results: Results) -> pd.DataFrame:
     rows = {}
     if len(frame):
         rows["Runs with a result"] = f"{(frame['status'] == 'ok').sum()} of {len(frame)}"
+        beside = sum(records.beside_others for records in results.selected)
+        rows["Runs while others used the machine"] = f"{beside} of {len(frame)}"
         rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
     planned = {without_data(trial) for records in results.selected for trial in records.asked}
     if planned:

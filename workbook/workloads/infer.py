@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from workbook.engines.folding import fold_batch_norm
 from workbook.engines.pool import Pool
 from workbook.engines.predicting import make_predictor
 from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine
-from workbook.engines.regions import compiler_cache
+from workbook.engines.regions import counted_regions
 from workbook.engines.scoring import score
 from workbook.engines.support import why_not_predicted
 from workbook.errors import GateError, Unsupported
@@ -151,12 +152,9 @@ class InferWorkload(Prepared):
 
     def _compile(self) -> None:
         self._predictor.compile()
-        by_inductor = "compile" in self.trial.engine
-        before = compiler_cache() if by_inductor else {}
-        self._eager()
-        self._wait()
-        if by_inductor:
-            self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
+        with counted_regions(self.facts) if "compile" in self.trial.engine else nullcontext():
+            self._eager()
+            self._wait()
         self.facts |= self._predictor.facts
         self._pool.rewind()
 

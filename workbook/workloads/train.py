@@ -29,7 +29,7 @@ from workbook.engines.device_loader import HostFed, StaticBatch
 from workbook.engines.exchange.averaging import check_same_everywhere
 from workbook.engines.exchange.stale import StaleTraining
 from workbook.engines.hosted import HostedStep
-from workbook.engines.regions import compiler_cache
+from workbook.engines.regions import counted_regions
 from workbook.engines.schedule import learning_rates
 from workbook.engines.support import why_unsupported
 from workbook.engines.training import Training
@@ -171,9 +171,8 @@ class TrainWorkload(Prepared):
 
     def _compile(self) -> None:
         self.training.compile()
-        before = compiler_cache()
-        self.run.warm_up()
-        self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
+        with counted_regions(self.facts):
+            self.run.warm_up()
         self._forget_steps()
 
     def _capture(self) -> None:

@@ -17,7 +17,7 @@ from workbook.engines import precision
 from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
-from workbook.engines.regions import compiler_cache
+from workbook.engines.regions import counted_regions
 from workbook.errors import GateError, Unsupported
 from workbook.trials.trial import Trial
 
@@ -59,9 +59,8 @@ class TrainingOnTorch(KerasTraining):
         self._step = self._train_compiled
 
     def _compile(self, batch: HostBatch) -> None:
-        before = compiler_cache()
-        self._run_first_step(batch)
-        self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
+        with counted_regions(self.facts):
+            self._run_first_step(batch)
 
     def _state(self) -> tuple[list[Any], list[Any], Any]:
         """Return the weights, the model's other variables, and the scale of the loss."""
