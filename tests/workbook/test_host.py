@@ -20,7 +20,14 @@ from labkit.errors import LabkitError, UserError
 from tests.fake_nvml import pynvml as fake
 from workbook.hardware import host as host_module
 from workbook.hardware.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
-from workbook.hardware.matching import detect, device_indices, mismatch, require_match
+from workbook.hardware.matching import (
+    SeenDevice,
+    detect,
+    device_indices,
+    mismatch,
+    require_match,
+    why_another_device,
+)
 from workbook.hardware.profile import PARAMS, load_profile, profile_names
 from workbook.report.generate import write_profile
 
@@ -247,6 +254,29 @@ def test_numbers_are_never_labelled_with_absent_hardware(cpu_machine) -> None:
         assert part in str(caught.value)
     assert [name for name in profile_names() if mismatch(load_profile(name), host) is None] == ["cpu"]
     require_match(load_profile("cpu"), host)
+
+
+H200 = Gpu(name="NVIDIA H200", uuid_hash="a" * 12, memory_bytes=143 * 2**30, compute_capability="9.0")
+L4 = Gpu(name="NVIDIA L4", uuid_hash="b" * 12, memory_bytes=None, compute_capability="8.9")
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ([], None),
+        ([("NVIDIA H200", "a" * 12, 140 * 2**30)], None),
+        ([("NVIDIA H200", "a" * 12, 140 * 2**30), ("NVIDIA L4", "b" * 12, 22 * 2**30)], None),
+        ([("NVIDIA H200 MIG 3g.71gb", "a" * 12, 70 * 2**30)], "with 70 GiB, a part of the NVIDIA H200 with 143 GiB"),
+        (
+            [("NVIDIA L4", "b" * 12, 22 * 2**30), ("NVIDIA H200", "a" * 12, 140 * 2**30)],
+            "device 0 of PyTorch is NVIDIA L4",
+        ),
+        ([("NVIDIA H200", "c" * 12, 140 * 2**30)], "not the card that the driver lists at this place"),
+    ],
+)
+def test_a_framework_on_another_device_than_the_chosen_one_is_noticed(seen: list[Any], said: str | None) -> None:
+    reason = why_another_device([SeenDevice(*device) for device in seen], [H200, L4])
+    assert reason is None if said is None else said in str(reason)
 
 
 def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:

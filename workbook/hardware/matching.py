@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from labkit.devices import SILENT, visible, why_hidden
+from labkit.devices import SILENT, Gpu, visible, why_hidden
 from labkit.errors import UserError
 from workbook.hardware.host import Host
 from workbook.hardware.profile import PARAMS, Profile, load_profile, profile_names
+
+SAME_MEMORY = 0.9  # the least share of a card's memory that a framework shows of a whole card
 
 
 def mismatch(profile: Profile, host: Host) -> str | None:
@@ -29,6 +33,30 @@ def mismatch(profile: Profile, host: Host) -> str | None:
             f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
             f"{capability}"
         )
+    return None
+
+
+class SeenDevice(NamedTuple):
+    """A GPU as a framework sees it. Memory in bytes."""
+
+    name: str
+    uuid_hash: str
+    memory_bytes: int
+
+
+def why_another_device(seen: Sequence[SeenDevice], chosen: Sequence[Gpu]) -> str | None:
+    """Return how a framework's GPUs differ from those that were chosen by the driver's list; None if they are the same.
+
+    They differ on a slice of a card, on a virtual GPU, and where another order of the devices holds. `seen` is empty
+    for a process without GPUs.
+    """
+    for number, (device, gpu) in enumerate(zip(seen, chosen, strict=False)):
+        has = f"device {number} of PyTorch is {device.name} with {device.memory_bytes / 2**30:.0f} GiB"
+        same_name = device.name.startswith(gpu.name)
+        if same_name and gpu.memory_bytes and device.memory_bytes < SAME_MEMORY * gpu.memory_bytes:
+            return f"{has}, a part of the {gpu.name} with {gpu.memory_bytes / 2**30:.0f} GiB that the driver lists"
+        if device.uuid_hash != gpu.uuid_hash:
+            return f"{has}, and not the card that the driver lists at this place ({gpu.name})"
     return None
 
 

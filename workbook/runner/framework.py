@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from labkit.devices import uuid_hash
 from workbook.hardware.frameworks import KNOWN, installed, is_keras
+from workbook.hardware.matching import SeenDevice
+
+
+def said_of(trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a process says first: `details` and `devices`, from the functions below."""
+    return {"details": framework_details(trials), "devices": devices_of_pytorch(trials)}
 
 
 def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
@@ -24,6 +31,19 @@ def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
         elif name == "torch":
             details |= _torch()
     return {name: str(value) for name, value in details.items() if value is not None}
+
+
+def devices_of_pytorch(trials: list[dict[str, Any]]) -> list[SeenDevice]:
+    """Return the GPUs that PyTorch has in this process, in its order; empty without trials that use a GPU by PyTorch."""
+    if not any(values.get("framework", "torch") == "torch" and values.get("device") == "cuda" for values in trials):
+        return []
+    import torch
+
+    try:
+        about = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    except RuntimeError:  # CUDA does not start; each trial will say why
+        return []
+    return [SeenDevice(device.name, uuid_hash(f"GPU-{device.uuid}"), device.total_memory) for device in about]
 
 
 def _torch(_on_gpu: bool = True) -> dict[str, Any]:

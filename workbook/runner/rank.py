@@ -22,7 +22,7 @@ from workbook.engines.state import free_memory
 from workbook.errors import Unsupported
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.runner.execution import failure, follow, run
-from workbook.runner.framework import framework_details
+from workbook.runner.framework import said_of
 from workbook.runner.preparing import Data
 from workbook.runner.protocol import NODE, TOKEN, Events, Pass, line_to_runner, startup_s, without_paths
 from workbook.trials.trial import Trial, trial_from_dict
@@ -49,7 +49,7 @@ def main() -> int:
         halved=(trial.processes for trial in fitting if trial.arrangement == "at_once"),
     )
     if world.rank == 0:
-        line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
+        line.send(event="hello", **said_of(job["trials"]), startup_s=startup_s(job))
     of_pass = Pass.model_validate(job["pass"])
     data = Data(of_pass.weights)
     for trial, passed in zip(trials, job["gate_passed"], strict=True):

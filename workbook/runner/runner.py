@@ -17,6 +17,7 @@ from labkit.errors import LabkitError
 from labkit.telemetry.summary import Telemetry
 from workbook.hardware.frameworks import is_keras, title_of
 from workbook.hardware.host import lost_gpus, write_host
+from workbook.hardware.matching import SeenDevice, why_another_device
 from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
 from workbook.records.other_load import other_load
 from workbook.records.shared import read_together
@@ -209,6 +210,12 @@ class _Run:
                 return pending[1:]
             if event["event"] == "hello":
                 hello = event
+                chosen = [self.host.gpus[index] for index in self.session.devices]
+                if other := why_another_device([SeenDevice(*device) for device in event["devices"]], chosen):
+                    raise LabkitError(
+                        f"{other}. Its numbers would stand under another device's name, so nothing was measured. Give "
+                        f"CUDA_VISIBLE_DEVICES= the number of a whole card; labkit measures no slice of a card."
+                    )
             elif event["event"] == "start":
                 started = time.monotonic()
                 deadline = started + self.of_pass.timing.limit_s

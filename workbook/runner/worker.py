@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 from workbook.runner.execution import run
-from workbook.runner.framework import framework_details
+from workbook.runner.framework import said_of
 from workbook.runner.preparing import Data
 from workbook.runner.protocol import Events, Pass, startup_s
 from workbook.trials.trial import trial_from_dict
@@ -28,7 +28,7 @@ def main() -> int:
     events = _Stdout()
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    events.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
+    events.send(event="hello", **said_of(job["trials"]), startup_s=startup_s(job))
     of_pass = Pass.model_validate(job["pass"])
     data = Data(of_pass.weights)
     for values, gate_passed in zip(job["trials"], job["gate_passed"], strict=True):
