@@ -34,7 +34,7 @@ def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def devices_of_pytorch(trials: list[dict[str, Any]]) -> list[SeenDevice]:
-    """Return the GPUs that PyTorch has in this process, in its order; empty without trials that use a GPU by PyTorch."""
+    """Return the GPUs that PyTorch has in this process, in its order; empty without a trial of PyTorch on a GPU."""
     if not any(values.get("framework", "torch") == "torch" and values.get("device") == "cuda" for values in trials):
         return []
     import torch
