@@ -142,6 +142,8 @@ class Record(_Part):
     planned: Planned
     process: Process
     host: str
+    fingerprint: str | None = None  # of the host's hardware; older records have that of their host's description
+    node: str | None = None  # of a Slurm job: the hash of its own node, since equal nodes are one host
     devices_used: Annotated[Count, Field(ge=1)]
     versions: dict[str, str]
     status: Status
