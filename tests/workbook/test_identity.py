@@ -44,6 +44,8 @@ class Machine:
         self.patch.setattr(host_module, "nvidia", lambda: (hardware.get("gpus", ()), None, ()))
         self.patch.setattr(host_module, "_cpuinfo", lambda: hardware.get("cpuinfo", NEOVERSE))
         self.patch.setattr(host_module, "usable_cores", lambda: hardware.get("cores", 8))
+        self.patch.setattr(host_module, "usable_threads", lambda: hardware.get("threads", 16))
+        self.patch.setattr(host_module.psutil, "cpu_count", lambda logical=True: 16)
 
     def describe(self, **seen: Any) -> Host:
         self.sees(**seen)
@@ -67,6 +69,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         {"cpu_features": ("sve",)},
         {"cpu_cores": 1},
         {"cpu_threads": 4},
+        {"usable_threads": 1},
         {"cpu_quota": 1.5},
         {"memory_bytes": 2**32},
         {"gpus": (GPU,)},
@@ -178,6 +181,7 @@ def test_two_machines_that_share_a_home_are_two_hosts(machine: Machine) -> None:
     assert (twin.fingerprint, twin.id != first.id) == (first.fingerprint, True), "equal hardware, and another machine"
     limited = machine.describe(system=SYSTEM, cores=3)
     assert limited.id != first.id, "with fewer cores it is another machine"
+    assert machine.describe(system=SYSTEM, threads=12).id != first.id, "and with fewer threads of as many cores"
     assert not (machine.folder / "home").exists(), "no number is kept where something else lasts"
 
 
@@ -205,7 +209,7 @@ def test_a_slurm_job_goes_on_on_an_equal_node(machine: Machine) -> None:
     for others in ({"system": "7" * 32}, {"gpus": (replace(GPU, uuid_hash="b" * 12),)}):
         own = {"gpus": (GPU,)} if "gpus" in others else {"system": SYSTEM}
         first, second = machine.describe(**own), machine.describe(**others)
-        assert first.id == second.id and "equal nodes" in first.recognised_by
+        assert first.id == second.id and first.recognised_by == identity.BY_HOME
         assert len({first.node, second.node, None}) == 3, "records tell the nodes apart"
         assert "node" not in first.as_dict()
         assert machine.describe(**own, cores=16).id != first.id, "an unequal node is another machine"
@@ -305,7 +309,7 @@ def test_a_machine_with_records_under_an_earlier_id_keeps_it(machine: Machine, s
     virtual = "cpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Virtual CPU\n"
     host = machine.describe(cpuinfo=virtual, **seen)
     earlier = identity.home_number() if "system" in seen else identity._of_gpus([GPU.uuid_hash])
-    unknown_then = ("cpu_family", "cpu_quota", "recognised_by")
+    unknown_then = ("cpu_family", "usable_threads", "cpu_quota", "recognised_by")
     facts = {name: value for name, value in host.as_dict().items() if name not in unknown_then} | {"id": earlier}
     path = machine.folder / "reports" / "l4" / "hosts" / f"{earlier}.json"
     path.parent.mkdir(parents=True)

@@ -24,7 +24,7 @@ from labkit.errors import LabkitError, UserError
 from labkit.files import replacing
 from workbook.hardware import identity
 from workbook.hardware.control_groups import cpu_quota, memory_limit
-from workbook.hardware.cpu_limits import usable_cores
+from workbook.hardware.cpu_limits import usable_cores, usable_threads
 from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
 from workbook.paths import ROOT, reports_folder
 
@@ -60,6 +60,7 @@ class Host:
     # Packages and `python` by framework, for frameworks with an interpreter of their own.
     elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
     cpu_family: str | None = None  # numbers of a processor whose name may stand for several kinds
+    usable_threads: int | None = None  # where an affinity mask or a quota leaves fewer than `cpu_threads`
     cpu_quota: float | None = None  # processors' time that control groups allow, such as 1.5
     recognised_by: str = ""  # what lasts in this machine, from which its id is derived
     node: str | None = None  # hash of a Slurm job's own node, which its records carry
@@ -106,13 +107,14 @@ def this_host(*, numbered: bool = True) -> Host:
     Pages of records need no id of the machine that renders them: with `numbered` false, it is empty.
     """
     gpus, driver, notes = nvidia()
+    threads = psutil.cpu_count(logical=True) or 1
     host = Host(
         id="",
         gpus=gpus,
         driver=driver,
         cpu=cpu_model(),
         cpu_cores=usable_cores(),
-        cpu_threads=psutil.cpu_count(logical=True) or 1,
+        cpu_threads=threads,
         cpu_features=_cpu_features(),
         memory_bytes=min(psutil.virtual_memory().total, memory_limit() or 2**63),
         os=f"{platform.system()} {platform.release().split('-')[0]}",
@@ -124,6 +126,7 @@ def this_host(*, numbered: bool = True) -> Host:
         notes=notes,
         elsewhere={name: dict(packages_of(name)) for name in KNOWN if interpreter_of(name) != sys.executable},
         cpu_family=_cpu_family(),
+        usable_threads=usable_threads() if usable_threads() < threads else None,
         cpu_quota=cpu_quota(),
     )
     return _with_id(host) if numbered else host
@@ -139,7 +142,7 @@ def _with_id(host: Host) -> Host:
         described = read_host(path.parents[1], path.stem)
         same = host if described.get("cpu_family") else replace(host, cpu_family=None)  # unknown until 27 November 2026
         if same.fingerprint == identity.fingerprint(described):
-            return replace(same, id=path.stem)
+            return replace(same, id=path.stem, recognised_by=by if hashes else identity.BY_HOME)
     return host
 
 

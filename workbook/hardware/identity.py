@@ -31,12 +31,12 @@ BOARD_ID = Path("/sys/class/dmi/id/product_uuid")  # readable for root
 NO_BOARD_IDS = {"0" * 32, "f" * 32, "03000200040005000006000700080009"}
 BOOTED_SYSTEM = Path("/run/systemd/system")
 CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
-OF_NODES = "a number in the user's home folder: equal nodes of Slurm jobs count as this machine"
+BY_HOME = "a number in the user's home folder: equal machines that share it count as this machine"
 NOT_RECOGNISED = "nothing that lasts: equal machines count as this machine"
 
 # The facts of a host that decide its speed, besides its memory and GPUs. A fact that an older description lacks does
 # not count there.
-DECIDING = ("cpu", "cpu_family", "cpu_features", "cpu_cores", "cpu_threads", "cpu_quota")
+DECIDING = ("cpu", "cpu_family", "cpu_features", "cpu_cores", "cpu_threads", "usable_threads", "cpu_quota")
 
 
 def fingerprint(host: Mapping[str, Any]) -> str:
@@ -62,11 +62,11 @@ def identify(of_hardware: str, gpu_hashes: Sequence[str]) -> tuple[str, str | No
     `of_hardware` is the fingerprint. Raise UserError if a number in the home folder is needed and cannot be kept.
     """
     lasting, by = _lasting(gpu_hashes)
-    node = lasting if in_slurm_job() else None
-    if (lasting is None or in_slurm_job()) and not in_container():
-        lasting, by = home_number(), OF_NODES if in_slurm_job() else "a number in the user's home folder"
-    elif in_slurm_job():
-        lasting = None
+    node = None
+    if "SLURM_JOB_ID" in os.environ:
+        node, lasting = lasting, None
+    if lasting is None and not in_container():
+        lasting, by = home_number(), BY_HOME
     if lasting is None:
         return _hash(of_hardware), node, NOT_RECOGNISED
     return _hash(f"{of_hardware} {lasting}"), node, by
@@ -103,11 +103,6 @@ def _hexadecimal(path: Path) -> str:
     except (OSError, ValueError):
         return ""
     return text if re.fullmatch(r"[0-9a-f]{32}", text) else ""
-
-
-def in_slurm_job() -> bool:
-    """Return whether this process belongs to a job of Slurm."""
-    return "SLURM_JOB_ID" in os.environ
 
 
 def in_container() -> bool:

@@ -76,6 +76,7 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
         "Hardware fingerprint": fingerprint(host),
         "CPU": ", ".join(filter(None, [host["cpu"], host.get("cpu_family")])),
         "Cores, threads": f"{host['cpu_cores']}, {host['cpu_threads']}",
+        "Usable threads": str(host.get("usable_threads") or host["cpu_threads"]),
         "CPU quota": _quota(host),
         "CPU features": ", ".join(host.get("cpu_features") or []) or MISSING,
         "Host memory": _gib(host["memory_bytes"]),
