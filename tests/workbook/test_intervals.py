@@ -153,6 +153,29 @@ def test_equal_hosts_have_the_same_text_and_others_another() -> None:
     assert Results([results]).frame()["machine"].tolist() == [text]
 
 
+def test_a_caption_counts_the_equal_nodes_of_a_host() -> None:
+    passes = [blocks("01_training", Trial(), number, 100.0) for number in (1, 2, 3)]
+    on_nodes = [record.model_copy(update={"node": node}) for record, node in zip(passes, "aba", strict=True)]
+    assert "(2 equal nodes), scale" in of_records("01_training", on_nodes).describe()
+    assert "nodes" not in of_records("01_training", passes).describe()
+
+
+def test_hosts_of_one_name_that_differ_in_instruction_sets_are_not_pooled() -> None:
+    virtual = {"cpu": "Virtual CPU", "cpu_cores": 4}
+    groups = [
+        replace(
+            of_records("01_training", [blocks("01_training", Trial(), 1, 100.0).model_copy(update={"host": host})]),
+            host=virtual | {"cpu_features": features},
+            host_id=host,
+        )
+        for host, features in (("a", ["sve"]), ("b", ["sve"]), ("c", ["sve", "bf16"]))
+    ]
+    with pytest.raises(UserError, match="differ in machine"):
+        estimate(Results(groups).frame(), "images_per_s", by=["model"])
+    equal = [replace(group, host=virtual) for group in groups]
+    assert estimate(Results(equal).frame(), "images_per_s", by=["model"]).hosts.tolist() == [3]
+
+
 def test_metrics_that_do_not_depend_on_the_host_exist() -> None:
     assert set(METRICS) > INDEPENDENT_OF_HOST
     assert not {"images_per_s", "step_s", "power_w", "utilisation", "energy_per_image_j"} & INDEPENDENT_OF_HOST
