@@ -21,7 +21,7 @@ from workbook.records.scored import Scored
 from workbook.records.traced import Trace
 from workbook.trials.trial import Trial, trial_from_dict
 
-SCHEMA = 2
+SCHEMA = 3  # 3: `fingerprint` and `node`
 PROTOCOL = 3  # raised when the timed work changes: records of another protocol never count as done
 
 PACKED_FROM = 1000  # a longer list of integers is packed in its line
