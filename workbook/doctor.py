@@ -24,6 +24,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
     """Yield each finding as its state (True = fine, False = must be fixed, None = a note) and a sentence."""
     host = this_host()
     yield True, f"This machine: {host.summary()}; {host.os}, Python {host.python}; host id {host.id}."
+    yield None, f"The host id goes by {host.recognised_by}."
     for note in host.notes:
         yield False, note
     for gpu in host.foreign_gpus:

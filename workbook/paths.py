@@ -1,11 +1,17 @@
 """Paths of the project."""
 
+import os
 from pathlib import Path
 
 from labkit import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 errors.PACKAGES.append(str(ROOT / "workbook"))
+
+
+def reports_folder() -> Path:
+    """Return the folder of reports: LABKIT_REPORTS, else `reports/` beside the package."""
+    return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
 
 
 def notebook_of(study: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -163,3 +164,41 @@ def test_files_of_a_report_have_the_users_umask(report: Path, umask: int) -> Non
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in report.rglob("*") if path.is_file()}
     assert len(modes) >= 4
     assert modes == dict.fromkeys(modes, 0o666 & ~umask)
+
+
+# ---- another machine with the same home and checkout ----------------------------------------------------------------
+
+
+def on_another_processor(folder: Path) -> list[str]:
+    """Return the start of a command that sees a processor of another family, for which it needs a mount namespace."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    other = re.sub(r"^model(\s*):.*$", r"model\1: 250", text, flags=re.MULTILINE)
+    if other == text:
+        pytest.skip("this processor has no family and model")
+    (folder / "cpuinfo").write_text(other, encoding="utf-8")
+    command = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    mount = ["sh", "-c", 'mount --bind "$0" /proc/cpuinfo && exec "$@"', str(folder / "cpuinfo")]
+    if not shutil.which("unshare") or subprocess.run([*command, *mount, "true"], capture_output=True).returncode:
+        pytest.skip("a mount over /proc/cpuinfo needs unshare and the permission to use it")
+    return [*command, *mount]
+
+
+@pytest.mark.slow
+def test_machines_that_share_a_home_and_a_checkout_keep_their_records_apart(
+    project: Callable[..., Project], tmp_path: Path
+) -> None:
+    of = project()
+    report = [sys.executable, "-m", "workbook.cli", *report_of("05_inference")]
+    first = subprocess.run(report, cwd=of.root, env=of.environment, capture_output=True, text=True, timeout=250)
+    (described,) = (of.report / "hosts").glob("*.json")
+    before = described.read_bytes()
+    command = [*on_another_processor(tmp_path), *report]
+    second = subprocess.run(command, cwd=of.root, env=of.environment, capture_output=True, text=True, timeout=250)
+    assert (first.returncode, second.returncode) == (0, 0), first.stdout + second.stdout + second.stderr
+    assert described.read_bytes() == before
+    hosts = {path.stem for path in (of.report / "hosts").glob("*.json")}
+    made = of.records()
+    assert len(hosts) == 2 and {record.host for record in made} == hosts
+    assert len(made) == 2 * 6 and len({record.fingerprint for record in made}) == 2
+    page = (of.report / "fingerprint.html").read_text(encoding="utf-8")
+    assert f"{(hosts - {described.stem}).pop()}</code> shown" in page, "each machine shows its own records"

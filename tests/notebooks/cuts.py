@@ -77,10 +77,11 @@ NO_COUNTERS = {"*": "no GPM: the GPU is older than Hopper", "energy_j": "the dri
 NO_PROFILER = "the profiler saw no kernels: CUPTI does not know this GPU"
 NO_METER = "the driver says: Not Supported"
 METERED = ("power_w", "power_smi_w")
+OF_SHORT_TRACES = ("busy_step_s", "kernels_per_step", "kernel_step_s", "kernel_rules")
 
 
 def without_traces(record: Record) -> Record:
-    facts = {name: value for name, value in record.facts.items() if name not in ("busy_step_s", "kernels_per_step")}
+    facts = {name: value for name, value in record.facts.items() if name not in OF_SHORT_TRACES}
     update: dict[str, Any] = {"facts": {**facts, "untraced": NO_PROFILER}}
     if record.blocks and record.blocks.trace:
         update["result"] = record.blocks.model_copy(update={"trace": Untraced(reason=NO_PROFILER)})

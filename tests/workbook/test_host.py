@@ -136,44 +136,6 @@ def test_a_description_does_not_tell_whose_machine_it_is(machine, cpu_machine) -
         assert int(host.id, 16) >= 0
 
 
-def test_a_machine_without_gpus_gets_a_random_number_once(cpu_machine, monkeypatch, tmp_path: Path) -> None:
-    first = cpu_machine().id
-    assert cpu_machine().id == first
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
-    assert cpu_machine().id != first, "the id is random and does not depend on the machine"
-    assert [path.name for path in (tmp_path / "of another user" / "labkit").iterdir()] == ["host-id"]
-
-
-def test_two_concurrent_first_runs_agree_on_one_number(cpu_machine, monkeypatch) -> None:
-    token = host_module.secrets.token_hex
-    others: list[str] = []
-
-    def overtaken(count: int) -> str:
-        monkeypatch.setattr(host_module.secrets, "token_hex", token)
-        others.append(cpu_machine().id)  # another run asks for the number while this run still makes it
-        return token(count)
-
-    monkeypatch.setattr(host_module.secrets, "token_hex", overtaken)
-    assert cpu_machine().id == others[0] == cpu_machine().id
-
-
-def test_a_state_folder_that_cannot_be_used_is_reported(cpu_machine, monkeypatch, tmp_path: Path) -> None:
-    occupied = tmp_path / "file"
-    occupied.write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(occupied))
-    with pytest.raises(UserError, match=rf"{occupied}/labkit: .*Set XDG_STATE_HOME"):
-        cpu_machine()
-
-
-def test_an_invalid_number_is_reported_and_not_used(cpu_machine) -> None:
-    path = Path(os.environ["XDG_STATE_HOME"]) / "labkit" / "host-id"
-    path.parent.mkdir(parents=True)
-    for broken in ("", "../../etc", "0123456789a", "0123456789AB"):
-        path.write_text(broken)
-        with pytest.raises(UserError, match="delete it and run again"):
-            cpu_machine()
-
-
 def test_a_description_is_read_back_as_it_was_written(machine, tmp_path: Path) -> None:
     host = machine("hopper", "pascal")
     write_host(host, tmp_path)

@@ -17,6 +17,7 @@ from tests.workbook.made_records import blocks, of_records
 from tests.workbook.test_results import made
 from workbook.claims.verdict import Bounds
 from workbook.claims.words import TIE
+from workbook.hardware.identity import fingerprint
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
 from workbook.results import Results, difference, estimate, ratio
 from workbook.results.intervals import Passes, are_planned_alike, in_one_process, level_of, ratio_of
@@ -141,11 +142,38 @@ def test_equal_hosts_have_the_same_text_and_others_another() -> None:
     hardware = {"gpus": [{"name": "NVIDIA H200"}], "cpu": "Intel(R) Xeon(R) Platinum 8481C", "cpu_cores": 16}
     results = replace(of_records("01_training", [record]), host=hardware)
     text = results.machine(record)
-    assert text == "NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11"
-    for changed in ({"cpu": "AMD EPYC"}, {"cpu_cores": 8}, {"gpus": [{"name": "NVIDIA H200 NVL"}]}):
+    assert text.startswith("NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11, ")
+    capped = {"gpus": [{"name": "NVIDIA H200", "power_limit_w": 500.0}]}
+    for changed in ({"cpu": "AMD EPYC"}, {"cpu_cores": 8}, {"gpus": [{"name": "NVIDIA H200 NVL"}]}, capped):
         assert replace(results, host=hardware | changed).machine(record) != text
+    own = record.model_copy(update={"fingerprint": fingerprint(hardware | {"cpu_family": "family 25, model 17"})})
+    assert results.machine(own) != text, "a record's own fingerprint counts before that of its host"
+    assert results.machine(own.model_copy(update={"fingerprint": fingerprint(hardware)})) == text
     assert results.machine(record.model_copy(update={"versions": {"torch": "2.12"}})) != text
     assert Results([results]).frame()["machine"].tolist() == [text]
+
+
+def test_a_caption_counts_the_equal_nodes_of_a_host() -> None:
+    passes = [blocks("01_training", Trial(), number, 100.0) for number in (1, 2, 3)]
+    on_nodes = [record.model_copy(update={"node": node}) for record, node in zip(passes, "aba", strict=True)]
+    assert "(2 equal nodes), scale" in of_records("01_training", on_nodes).describe()
+    assert "nodes" not in of_records("01_training", passes).describe()
+
+
+def test_hosts_of_one_name_that_differ_in_instruction_sets_are_not_pooled() -> None:
+    virtual = {"cpu": "Virtual CPU", "cpu_cores": 4}
+    groups = [
+        replace(
+            of_records("01_training", [blocks("01_training", Trial(), 1, 100.0).model_copy(update={"host": host})]),
+            host=virtual | {"cpu_features": features},
+            host_id=host,
+        )
+        for host, features in (("a", ["sve"]), ("b", ["sve"]), ("c", ["sve", "bf16"]))
+    ]
+    with pytest.raises(UserError, match="differ in machine"):
+        estimate(Results(groups).frame(), "images_per_s", by=["model"])
+    equal = [replace(group, host=virtual) for group in groups]
+    assert estimate(Results(equal).frame(), "images_per_s", by=["model"]).hosts.tolist() == [3]
 
 
 def test_metrics_that_do_not_depend_on_the_host_exist() -> None:

@@ -18,7 +18,7 @@ import pytest
 from labkit.data.cache import cache_dir
 from labkit.errors import UserError
 from workbook import home, lab
-from workbook.hardware.host import _host_id
+from workbook.hardware.identity import home_number
 from workbook.paths import ROOT
 
 Started = Callable[[str, int], list[str]]
@@ -132,7 +132,7 @@ def test_a_user_whom_the_system_does_not_know_gets_a_home(tmp_path: Path, monkey
 def test_beside_the_command_line_an_unknown_user_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     os.environ.pop("LABKIT_CACHE")
-    for needs_home in (cache_dir, lambda: _host_id(())):
+    for needs_home in (cache_dir, home_number):
         with pytest.raises(UserError, match="of a user who is not known here"):
             needs_home()
 

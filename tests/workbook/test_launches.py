@@ -131,7 +131,9 @@ def test_a_short_trace_counts_the_kernels_of_a_step(monkeypatch: pytest.MonkeyPa
     made = blocks(STUDY, EAGER, 1, 6400.0).blocks
     assert made is not None
     facts = afterwards._device_time(workload, HostClock(), made)
-    assert facts == {"kernels_per_step": 1.5, "busy_step_s": pytest.approx(3 * 0.25 / 2)}
+    assert (facts["kernels_per_step"], facts["busy_step_s"]) == (1.5, pytest.approx(3 * 0.25 / 2))
+    assert facts["kernel_step_s"] == {"convolution": pytest.approx(0.125), "element_wise": pytest.approx(0.25)}
+    assert sum(facts["kernel_step_s"].values()) == pytest.approx(facts["busy_step_s"])
 
 
 # ---- the third roof -------------------------------------------------------------------------------------------------

@@ -256,6 +256,7 @@ def test_a_trial_without_a_framework_imports_none_and_has_no_version(twice: Meas
         assert made.wall_s >= made.phases_s["timed"] + made.phases_s["warmup"] > 0
         assert made.facts["size"] == made.as_trial.size
         assert made.facts["memory_bytes"] > 0
+        assert (made.fingerprint, made.node) == (HOST.fingerprint, HOST.node)
 
 
 def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:

@@ -1,1 +1,1 @@
-"""Hardware: profiles of the expected hardware, this host, their match, frameworks, and processor limits."""
+"""Hardware: profiles, this host and its identity, their match, frameworks, and limits of processors and memory."""

@@ -5,7 +5,11 @@ A container or batch system leaves a job fewer processors than the machine has. 
 
 from __future__ import annotations
 
+import math
+
 import psutil
+
+from workbook.hardware.control_groups import cpu_quota
 
 
 def usable_cores() -> int:
@@ -15,10 +19,8 @@ def usable_cores() -> int:
 
 
 def usable_threads() -> int:
-    """Return how many threads this process can run at once: its affinity mask's processors within the CPU quota.
-
-    The quota is that of the control group at the root, which in a container is the container's own.
-    """
+    """Return how many threads this process can run at once: its affinity mask's processors within the CPU quota."""
     from joblib import cpu_count  # imports multiprocessing, which most uses of this module do without
 
-    return int(cpu_count())
+    quota = cpu_quota()  # of all groups around this process: joblib reads the quota of the outermost only
+    return int(cpu_count()) if quota is None else min(int(cpu_count()), max(1, math.ceil(quota)))

@@ -1,8 +1,4 @@
-"""Describes this machine.
-
-A host's id is a hash of its GPUs' UUIDs. A machine without GPUs gets a random number, which is made once and kept in
-the user's state folder. No host name, user name or raw UUID enters a record.
-"""
+"""Describes this machine. `identity.py` gives it an id. No host name, user name or raw UUID enters a record."""
 
 from __future__ import annotations
 
@@ -11,11 +7,10 @@ import json
 import os
 import platform
 import re
-import secrets
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,12 +19,14 @@ import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from labkit import __version__
-from labkit.devices import Gpu, nvidia, pci_device, uuid_hash, visible
+from labkit.devices import Gpu, nvidia, pci_device, visible
 from labkit.errors import LabkitError, UserError
-from labkit.files import replacing, users_path
-from workbook.hardware.cpu_limits import usable_cores
+from labkit.files import replacing
+from workbook.hardware import identity
+from workbook.hardware.control_groups import cpu_quota, memory_limit
+from workbook.hardware.cpu_limits import usable_cores, usable_threads
 from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
-from workbook.paths import ROOT
+from workbook.paths import ROOT, reports_folder
 
 SOURCE = ("labkit", "workbook", "notebooks")  # folders of the code that measures
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
@@ -62,6 +59,16 @@ class Host:
     notes: tuple[str, ...] = ()
     # Packages and `python` by framework, for frameworks with an interpreter of their own.
     elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
+    cpu_family: str | None = None  # numbers of a processor whose name may stand for several kinds
+    usable_threads: int | None = None  # where an affinity mask or a quota leaves fewer than `cpu_threads`
+    cpu_quota: float | None = None  # processors' time that control groups allow, such as 1.5
+    recognised_by: str = ""  # what lasts in this machine, from which its id is derived
+    node: str | None = None  # hash of a Slurm job's own node, which its records carry
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of what decides speed: equal machines have equal ones."""
+        return identity.fingerprint(self.as_dict())
 
     def versions(self, framework: str = "torch") -> dict[str, str]:
         """Return a record's versions: frameworks, Python, driver, commit and the hash of the code.
@@ -83,8 +90,8 @@ class Host:
         return self.versions() | {name: version for name, version in versions.items() if version}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields, for `hosts/<id>.json`."""
-        return asdict(self)
+        """Return all fields but the node, for `hosts/<id>.json`, which may stand for several nodes."""
+        return {name: value for name, value in asdict(self).items() if name != "node"}
 
     def summary(self) -> str:
         """Return one line for readers: the devices that are visible here, cores, memory and driver."""
@@ -95,20 +102,21 @@ class Host:
 
 
 def this_host(*, numbered: bool = True) -> Host:
-    """Return the description of this machine. Raise UserError if its number cannot be kept or read.
+    """Return the description of this machine. Raise UserError if its id needs a number that cannot be kept or read.
 
-    Pages of records need no number of the machine that renders them: with `numbered` false, the id is empty.
+    Pages of records need no id of the machine that renders them: with `numbered` false, it is empty.
     """
     gpus, driver, notes = nvidia()
-    return Host(
-        id=_host_id(gpus) if numbered else "",
+    threads = psutil.cpu_count(logical=True) or 1
+    host = Host(
+        id="",
         gpus=gpus,
         driver=driver,
         cpu=cpu_model(),
         cpu_cores=usable_cores(),
-        cpu_threads=psutil.cpu_count(logical=True) or 1,
+        cpu_threads=threads,
         cpu_features=_cpu_features(),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=min(psutil.virtual_memory().total, memory_limit() or 2**63),
         os=f"{platform.system()} {platform.release().split('-')[0]}",
         python=platform.python_version(),
         packages=_packages(),
@@ -117,7 +125,25 @@ def this_host(*, numbered: bool = True) -> Host:
         foreign_gpus=foreign_gpus(),
         notes=notes,
         elsewhere={name: dict(packages_of(name)) for name in KNOWN if interpreter_of(name) != sys.executable},
+        cpu_family=_cpu_family(),
+        usable_threads=usable_threads() if usable_threads() < threads else None,
+        cpu_quota=cpu_quota(),
     )
+    return _with_id(host) if numbered else host
+
+
+def _with_id(host: Host) -> Host:
+    """Return a host with its id. A machine that has records of equal hardware under an earlier id keeps that one."""
+    hashes = [gpu.uuid_hash for gpu in host.gpus]
+    host_id, node, by = identity.identify(host.fingerprint, hashes)
+    host = replace(host, id=host_id, node=node, recognised_by=by)
+    earlier = identity.earlier_id(hashes)
+    for path in reports_folder().glob(f"*/hosts/{earlier}.json"):
+        described = read_host(path.parents[1], path.stem)
+        same = host if described.get("cpu_family") else replace(host, cpu_family=None)  # unknown until 27 November 2026
+        if same.fingerprint == identity.fingerprint(described):
+            return replace(same, id=path.stem, recognised_by=by if hashes else identity.BY_HOME)
+    return host
 
 
 def lost_gpus(host: Host) -> list[str]:
@@ -126,37 +152,28 @@ def lost_gpus(host: Host) -> list[str]:
     return [gpu.name for gpu in host.gpus if gpu.uuid_hash not in here]
 
 
-def _host_id(gpus: tuple[Gpu, ...]) -> str:
-    if gpus:
-        return uuid_hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
-    state = Path(os.environ.get("XDG_STATE_HOME") or users_path("~/.local/state")) / "labkit"
-    path = state / "host-id"
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            temporary = state / f".host-id.{os.urandom(4).hex()}"
-            temporary.write_text(secrets.token_hex(6), encoding="ascii")
-            try:
-                path.hardlink_to(temporary)  # whole and exclusive: two first runs at once agree on one number
-            except FileExistsError:
-                pass
-            finally:
-                temporary.unlink()
-        number = path.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise UserError(
-            f"this machine's number can't be kept in {state}: {error.strerror}. Set XDG_STATE_HOME to a writable "
-            f"folder."
-        ) from error
-    if not re.fullmatch(r"[0-9a-f]{12}", number):
-        raise UserError(f"{path} does not hold a host number (12 hexadecimal digits); delete it and run again.")
-    return number
-
-
 def cpu_model() -> str:
-    """Return the processor's name from /proc/cpuinfo, else from the platform."""
-    match = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    return match.group(1).strip() if match else platform.processor() or platform.machine()
+    """Return the processor's name from /proc/cpuinfo; without a name, its kinds by architecture and numbers.
+
+    An ARM processor has no name there. Its implementer and part tell it from others.
+    """
+    for key in ("model name", "cpu model", "cpu", "uarch"):  # of x86, MIPS, POWER and RISC-V
+        if names := _of_processors(key):
+            return names[0]
+    kinds = zip(_of_processors("CPU implementer"), _of_processors("CPU part"), strict=False)
+    numbers = [f"implementer {implementer}, part {part}" for implementer, part in dict.fromkeys(kinds)]
+    return "; ".join([platform.processor() or platform.machine(), *numbers])
+
+
+def _cpu_family() -> str | None:
+    """Return family and model of an x86 processor: virtual machines give several kinds the same name."""
+    numbers = [*_of_processors("cpu family")[:1], *_of_processors("model")[:1]]
+    return "family {}, model {}".format(*numbers) if len(numbers) == 2 else None
+
+
+def _of_processors(key: str) -> list[str]:
+    """Return a property of each processor in /proc/cpuinfo."""
+    return re.findall(rf"^{key}[ \t]*:[ \t]*(.*\S)", _cpuinfo(), re.MULTILINE)
 
 
 def _cpu_features() -> tuple[str, ...]:
@@ -236,10 +253,24 @@ def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
     return tuple(names)
 
 
+# What a description says of hardware. It stays as it was first written.
+HARDWARE = ("gpus", "memory_bytes", "foreign_gpus", "recognised_by", *identity.DECIDING)
+
+
 def write_host(host: Host, report: Path) -> None:
-    """Write `hosts/<id>.json`."""
-    with replacing(report / "hosts" / f"{host.id}.json") as new:
-        new.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write `hosts/<id>.json`: the software of the last run beside the hardware of the first.
+
+    Raise LabkitError if the file describes other hardware, or is broken.
+    """
+    path = report / "hosts" / f"{host.id}.json"
+    facts = host.as_dict()
+    if path.exists():
+        described = read_host(report, host.id)
+        if identity.fingerprint(described) != host.fingerprint:
+            raise LabkitError(f"{path} describes other hardware than this machine's: restore it from version control.")
+        facts |= {name: described[name] for name in HARDWARE if name in described}
+    with replacing(path) as new:
+        new.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_host(report: Path, host_id: str) -> dict[str, Any]:

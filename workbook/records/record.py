@@ -21,7 +21,7 @@ from workbook.records.scored import Scored
 from workbook.records.traced import Trace
 from workbook.trials.trial import Trial, trial_from_dict
 
-SCHEMA = 2
+SCHEMA = 3  # 3: `fingerprint` and `node`
 PROTOCOL = 3  # raised when the timed work changes: records of another protocol never count as done
 
 PACKED_FROM = 1000  # a longer list of integers is packed in its line
@@ -142,6 +142,8 @@ class Record(_Part):
     planned: Planned
     process: Process
     host: str
+    fingerprint: str | None = None  # of the host's hardware; older records have that of their host's description
+    node: str | None = None  # of a Slurm job: the hash of its own node, since equal nodes are one host
     devices_used: Annotated[Count, Field(ge=1)]
     versions: dict[str, str]
     environment: dict[str, str] = {}  # variables that frameworks read; empty before 27 November 2026

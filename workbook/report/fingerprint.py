@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbook.hardware.frameworks import is_keras, title_of
+from workbook.hardware.identity import fingerprint
 from workbook.hardware.profile import Profile
 from workbook.records import Record
 from workbook.report.html import write_template
@@ -71,8 +72,12 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
             f"{name} highest memory clock": quantity(gpu.get("max_memory_clock_hz") or NAN, "memory_clock_hz", 4),
         }
     properties |= {
-        "CPU": str(host["cpu"]),
+        "Recognised by": host.get("recognised_by") or MISSING,
+        "Hardware fingerprint": fingerprint(host),
+        "CPU": ", ".join(filter(None, [host["cpu"], host.get("cpu_family")])),
         "Cores, threads": f"{host['cpu_cores']}, {host['cpu_threads']}",
+        "Usable threads": str(host.get("usable_threads") or host["cpu_threads"]),
+        "CPU quota": _quota(host),
         "CPU features": ", ".join(host.get("cpu_features") or []) or MISSING,
         "Host memory": _gib(host["memory_bytes"]),
         "System": host["os"],
@@ -84,6 +89,12 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
         properties[where] = packages.get("python") or MISSING
         properties |= {f"{where}: {name}": packages[name] for name in sorted(packages) if name != "python"}
     return {**properties, "Notes": "; ".join(host.get("notes") or []) or "none"}
+
+
+def _quota(host: dict[str, Any]) -> str:
+    if "cpu_quota" not in host:
+        return MISSING
+    return "none" if host["cpu_quota"] is None else f"{host['cpu_quota']:g} processors"
 
 
 def _study(shown: StudyRecords) -> dict[str, Any]:

@@ -4,6 +4,7 @@ load, Results                  recorded results as DataFrames
 estimate, ratio, difference    the only arithmetic on them
 """
 
+from workbook.paths import reports_folder
 from workbook.results.columns import describe
 from workbook.results.estimates import difference, estimate, ratio
 from workbook.results.load import (
@@ -12,7 +13,6 @@ from workbook.results.load import (
     load,
     other_hosts,
     records_of_host,
-    reports_folder,
     study_records,
 )
 from workbook.results.table import Results

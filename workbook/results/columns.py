@@ -26,7 +26,7 @@ _MEANINGS = {
     "mode": "execution mode: `baseline` is the papers' kind of loop; others name the engine, not the precision",
     "profile": "device file in `params/`",
     "study": "study that measured the row",
-    "host": "machine, by a hash of its parts",
+    "host": "machine, by a hash of its hardware and of what lasts in it",
     "machine": "hardware and framework; hosts with equal texts can be pooled",
     "pass_number": "round of the study; each round starts fresh processes",
     "planned_passes": "rounds that the study plans for this configuration",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from workbook.hardware.host import read_host
 from workbook.hardware.profile import Profile, load_profile
-from workbook.paths import ROOT
+from workbook.paths import reports_folder
 from workbook.records.selection import at_scale, host_to_show, rounds_complete, rounds_planned, scale_to_show
 from workbook.records.shared import read_together
 from workbook.records.store import Store
@@ -20,11 +19,6 @@ from workbook.results.study_records import StudyRecords
 from workbook.results.table import Results
 
 REPORT_VARIABLE = "LABKIT_REPORT"  # environment variable of the kernels of `make report` and `make render`
-
-
-def reports_folder() -> Path:
-    """Return the folder of reports: LABKIT_REPORTS, else `reports/` beside the package."""
-    return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
 
 
 def is_report() -> bool:

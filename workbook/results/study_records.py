@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from workbook.hardware.identity import fingerprint
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
 from workbook.records.other_load import other_load
@@ -147,15 +148,22 @@ class StudyRecords:
         return f"{len(gpus)} x {gpus[0]}" if gpus else str(self.host.get("cpu", "unknown CPU"))
 
     def machine(self, record: Record) -> str:
-        """Return a text that is the same for records of equal hosts: GPU, processor, usable cores, framework version.
+        """Return a text that is the same for records of equal hosts and framework versions.
 
-        For example `NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11.0`.
+        Names and cores are for people; the fingerprint decides. For example
+        `NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11.0, hardware 3f2a8c0d91be`.
         """
         gpus = dict.fromkeys(measured_gpus(self.profile, self.host))
         cpu = " ".join(re.sub(r"\((R|TM)\)", " ", str(self.host.get("cpu", "unknown CPU"))).split())
         version = record.framework_version or "unknown"  # of Keras it names the packages
         framework = version if " " in version else f"{record.framework} {version}"
-        return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework])
+        hardware = f"hardware {record.fingerprint or self._fingerprint}"
+        return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework, hardware])
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """That of the host's description, for records without one of their own."""
+        return fingerprint(self.host)
 
     def describe(self) -> str:
         """Return host, device, scale and passes as text for captions."""
@@ -167,7 +175,9 @@ class StudyRecords:
         device = f"{count}{gpus[0]}" if gpus else cpu
         if gpus and any(record.trial["device"] == "cpu" for record in self.records):
             device += f" beside {cpu}"
-        return f"{device}, host {self.host_id}, scale {self.scale}, n = {self._counted()}"
+        nodes = {record.node for record in self.records} - {None}
+        host = f"host {self.host_id}" + (f" ({len(nodes)} equal nodes)" if len(nodes) > 1 else "")
+        return f"{device}, {host}, scale {self.scale}, n = {self._counted()}"
 
     def _counted(self) -> str:
         """Return the number of passes per trial with a result: `3`, or `2 to 3` if trials differ."""

@@ -119,9 +119,11 @@ def has_short_trace(trial: Trial, pass_number: int) -> bool:
 
 
 def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, Any]:
-    """Return two facts of a step, or why a few steps could not be traced.
+    """Return facts of a step, or why a few steps could not be traced.
 
-    `busy_step_s` are the seconds in which any kernel ran, `kernels_per_step` is the number of kernels.
+    `busy_step_s` are the seconds in which any kernel ran, `kernels_per_step` is the number of kernels. `kernel_step_s`
+    are the seconds of kernels by class, under the rules of the number `kernel_rules`. Their sum is `busy_step_s` and,
+    once more, the time in which a further kernel ran beside another.
     """
     analysis = Analysis(of="kernels")
     try:
@@ -139,7 +141,12 @@ def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, 
     except UntracedError as error:
         return {"untraced": str(error)}
     kernels = sum(total.count for total in traced.kernels.values())
-    return {"busy_step_s": traced.busy_s / traced.steps, "kernels_per_step": kernels / traced.steps}
+    return {
+        "busy_step_s": traced.busy_s / traced.steps,
+        "kernels_per_step": kernels / traced.steps,
+        "kernel_step_s": {kind: total.seconds / traced.steps for kind, total in traced.kernels.items()},
+        "kernel_rules": traced.rules,
+    }
 
 
 def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Events) -> list[tuple[int, float | None]]:

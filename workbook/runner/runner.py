@@ -282,6 +282,8 @@ class _Run:
             planned=self.planned,
             process=process,
             host=self.host.id,
+            fingerprint=self.host.fingerprint,
+            node=self.host.node,
             devices_used=trial.devices_taken,
             versions={**self.host.versions(trial.framework), **details},
             environment=dict(self.session.environment),
