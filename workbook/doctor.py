@@ -7,11 +7,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 
-from labkit.devices import visible
+from labkit.builds import installed, why_not
+from labkit.devices import card_of, visible
 from labkit.errors import UserError
 from workbook.hardware.frameworks import KNOWN, is_keras, title_of
 from workbook.hardware.host import PACKAGES, Host, this_host
-from workbook.hardware.matching import detect, mismatch
+from workbook.hardware.matching import detect, other_hardware
 from workbook.hardware.profile import load_profile, profile_names
 from workbook.paths import ROOT
 from workbook.runner.available import ask
@@ -48,7 +49,7 @@ def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield None, "No profile matches this GPU: `make report` writes one; `make profile` writes it without measuring."
         return
     yield True, f"`make report` will use the profile {detected.name!r}: {detected.title}."
-    fitting = [name for name in profile_names() if mismatch(load_profile(name), host) is None]
+    fitting = [name for name in profile_names() if other_hardware(load_profile(name), host) is None]
     alternatives = [name for name in fitting if name != detected.name]
     if alternatives:
         yield None, f"Other profiles that match: {', '.join(alternatives)} (HW=…)."
@@ -94,26 +95,12 @@ def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
 
 
 def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
-    try:
-        import torch
-    except ImportError:
+    torch = installed()
+    if torch is None:
         return  # `_packages` reports it
-    here, build = [host.gpus[index] for index in visible(host.gpus)], f"torch {torch.__version__}"
-    capability = next((gpu.compute_capability for gpu in here if gpu.compute_capability), None)
-    again = "remove .venv and run `make setup"
-    if torch.version.cuda is None:
-        yield False, f"{build} is a CPU build: {again}` on this machine, or give TORCH_INDEX."
-        return
-    if capability is None:
-        yield None, f"The driver tells no compute capability, so whether {build} has code for the GPU is not known."
-        return
-    architectures = [name.removeprefix("sm_") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
-    numbers = [int(name.rstrip("af")) for name in architectures]
-    wanted = int(capability.replace(".", ""))
-    # Machine code runs on later minor versions of the same major one.
-    if any(number <= wanted and number // 10 == wanted // 10 for number in numbers):
-        yield True, f"{build} (CUDA {torch.version.cuda}) has code for compute capability {capability}."
-        return
-    lacks = f"{build} has no code for compute capability {capability} (it has {', '.join(architectures)})"
-    index = "https://download.pytorch.org/whl/cu126"
-    yield False, f"{lacks}: {again} TORCH_INDEX={index}`, which serves Pascal and Volta."
+    here = {card_of(host.gpus[index], host.driver) for index in visible(host.gpus)}
+    for card in sorted(here, key=lambda card: card.name):
+        if why := why_not(card):
+            yield False, why
+        else:
+            yield True, f"torch {torch.version} (CUDA {torch.cuda}) is a build for {card.name}."

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from labkit import devices
+from labkit import builds, devices
 from labkit.devices import Gpu, nvidia_hardware, uuid_hash
 from labkit.errors import LabkitError, UserError
 from tests.fake_nvml import pynvml as fake
@@ -34,6 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):
     """Return a function that gives this machine the named chips (see `tests/fake_nvml`) and describes it."""
     monkeypatch.setattr(host_module, "foreign_gpus", lambda: ())
     monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(builds, "installed", lambda: None)  # the tests' PyTorch is a build for the CPU
 
     def with_chips(*chips: str, **settings: Any) -> Host:
         monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips, **settings}))
