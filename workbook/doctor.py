@@ -6,6 +6,7 @@ import importlib.metadata
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from labkit.builds import installed, why_not
 from labkit.devices import card_of, visible
@@ -19,6 +20,8 @@ from workbook.runner.available import ask
 
 GIB = 2.0**30
 REPORT_BYTES = 2 * GIB  # a generous estimate for caches and pages of a quick report
+SHARED_BYTES = GIB  # of loaders' processes with images of 224 px, and of NCCL
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, and no file is made
 
 
 def examine() -> Iterator[tuple[bool | None, str]]:
@@ -36,6 +39,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
         yield from _torch_and_gpu(host)
     yield _compiler(on_gpu=bool(host.gpus))
     free = shutil.disk_usage(ROOT).free
+    yield from _shared_memory()
     yield free > REPORT_BYTES, f"Free disk: {free / GIB:.0f} GiB (a quick report wants {REPORT_BYTES / GIB:.0f})."
 
 
@@ -92,6 +96,14 @@ def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
         return True, f"Engines that compile can use {compiler}."
     lost = "tuned trials" if on_gpu else "trials with the engine `compile`"
     return None, f"No compiler ({', '.join(wanted)}): {lost} will be rows marked unsupported. Install gcc or clang."
+
+
+def _shared_memory() -> Iterator[tuple[bool | None, str]]:
+    """Yield a note if worker processes have little memory to share: Docker's default is 64 MB."""
+    if not SHARED_MEMORY.is_dir() or (size := shutil.disk_usage(SHARED_MEMORY).total) >= SHARED_BYTES:
+        return
+    lacks = f"{SHARED_MEMORY} has {size / 2**20:.0f} MiB, which loaders of large images or several GPUs may exceed"
+    yield None, f"{lacks}. In a container, start it with --shm-size={SHARED_BYTES / GIB:.0f}g or --ipc=host."
 
 
 def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,14 +21,17 @@ from labkit import builds, devices
 from labkit.devices import Gpu, nvidia_hardware, uuid_hash
 from labkit.errors import LabkitError, UserError
 from tests.fake_nvml import pynvml as fake
+from workbook.hardware import cpu_limits, matching
 from workbook.hardware import host as host_module
 from workbook.hardware.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
 from workbook.hardware.matching import detect, device_indices, mismatch, require_match
 from workbook.hardware.profile import PARAMS, load_profile, profile_names
 from workbook.report.generate import write_profile
+from workbook.study import open_study
 
 NO_LIBRARY = {"function": "nvmlInit", "error": "NVML_ERROR_LIBRARY_NOT_FOUND"}
 NOT_LOADED = {"function": "nvmlInit", "error": "NVML_ERROR_DRIVER_NOT_LOADED"}
+P100 = load_profile("p100_16gb")
 LOST = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LOST"}
 
 
@@ -102,6 +108,61 @@ def test_a_record_carries_the_versions_of_the_software(machine) -> None:
     assert versions["torch"] == host.packages["torch"]
     assert all(isinstance(value, str) and value for value in versions.values())
     assert "driver" not in replace(host, driver=None).versions()
+
+
+CORE = "processor : {}\nCPU implementer : {}\nCPU variant : {}\nCPU part : {}\nCPU revision : {}\n\n"
+
+
+def test_arm_processors_are_told_apart_by_their_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(*cores: tuple[str, str, str, str]) -> str:
+        text = "".join(CORE.format(number, *core) for number, core in enumerate(cores))
+        monkeypatch.setattr(host_module, "_cpuinfo", lambda: text)
+        return host_module.cpu_model()
+
+    altra, ampere_one = ("0x41", "0x3", "0xd0c", "1"), ("0xc0", "0x0", "0xac3", "0")
+    assert named(altra, altra) == "Neoverse-N1 r3p1"
+    assert named(ampere_one) == "ARM 0xc0/0xac3 r0p0"
+    assert (
+        named(("0x41", "0x0", "0xd8a", "1"), ("0x41", "0x0", "0xd85", "1"))
+        == "ARM 0x41/0xd85 r0p1 and ARM 0x41/0xd8a r0p1"
+    )
+    assert named() not in ("", named(altra)), "a kernel that tells nothing"
+    monkeypatch.setattr(host_module, "_cpuinfo", lambda: "model name : AMD EPYC 9654\n" + CORE.format(0, *altra))
+    assert host_module.cpu_model() == "AMD EPYC 9654"
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "usable"),
+    [
+        ("0::/\n", {}, 64 * GB),
+        ("0::/\n", {"memory.max": "max"}, 64 * GB),
+        ("0::/\n", {"memory.max": 5 * GB}, 5 * GB),
+        (
+            "0::/slurm/job_7/step_0\n",
+            {"slurm/job_7/memory.max": 8 * GB, "slurm/job_7/step_0/memory.max": "max"},
+            8 * GB,
+        ),
+        ("0::/../of_another_namespace\n", {"memory.max": 6 * GB}, 6 * GB),
+        ("4:memory:/docker/f00\n0::/\n", {"memory/memory.limit_in_bytes": 3 * GB}, 3 * GB),
+        ("4:cpu,memory:/a/b\n0::/\n", {"memory/a/memory.limit_in_bytes": 2 * GB, "memory.max": 9 * GB}, 2 * GB),
+        ("4:memory:/a\n", {"memory/a/memory.limit_in_bytes": 2**63 - 4096}, 64 * GB),
+        ("3:cpuset:/a\n0::/b\n", {"cpuset/a/memory.limit_in_bytes": 1, "unified/b/memory.max": 7 * GB}, 7 * GB),
+    ],
+)
+def test_the_memory_of_a_machine_is_what_this_process_may_use(
+    own: str, limits: dict[str, Any], usable: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").write_text(own)
+    for place, limit in limits.items():
+        file = tmp_path / "groups" / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{limit}\n")
+    monkeypatch.setattr(cpu_limits.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * GB))
+    assert cpu_limits.usable_memory_bytes(tmp_path / "own", tmp_path / "groups") == usable
+    assert cpu_limits.usable_memory_bytes(tmp_path / "no such file") == 64 * GB
 
 
 # ---- the id ---------------------------------------------------------------------------------------------------------
@@ -259,6 +320,58 @@ def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:
     odd = replace(two, gpus=tuple(replace(gpu, compute_capability="9.9") for gpu in two.gpus))
     with pytest.raises(UserError, match=r"expects compute capability 9\.0.*has 9\.9"):
         require_match(load_profile("h200"), odd)
+
+
+def card(name: str, capability: str) -> Gpu:
+    return Gpu(name=name, uuid_hash=uuid_hash(name), memory_bytes=2**33, compute_capability=capability)
+
+
+@pytest.mark.parametrize("call", [detect, lambda host: write_profile(host), lambda host: require_match(P100, host)])
+def test_a_card_that_is_too_old_is_told_so_and_gets_no_profile(machine, call) -> None:
+    host = replace(machine("hopper"), gpus=(card("NVIDIA GeForce GTX 780", "3.5"),))
+    with pytest.raises(UserError, match="`make report HW=cpu`"):
+        call(host)
+    assert detect(replace(host, gpus=(*host.gpus, card("NVIDIA Z9000", "12.0")))) is None, "the newer card counts"
+
+
+def test_a_pytorch_that_does_not_run_on_the_card_ends_every_way_to_measure(machine, monkeypatch) -> None:
+    host = machine("volta", "volta", "volta", "volta")
+    profile = detect(host)
+    assert mismatch(profile, host) is None
+    open_study("training", host=host)
+    monkeypatch.setattr(builds, "installed", lambda: builds.Torch("2.15.0+cu130", "13.0"))
+    monkeypatch.setattr(builds, "_runs", lambda _: False)
+    assert detect(host).name == profile.name, "the hardware is still the profile's"
+    needed = r"no code for compute capability 7\.0: type `.* https://download\.pytorch\.org/whl/cu126`"
+    for call in (partial(require_match, profile, host), partial(open_study, "training", host=host)):
+        with pytest.raises(UserError, match=needed):
+            call()
+    assert re.search(needed, str(mismatch(profile, host)))
+    assert not open_study("training", host=host, hw=profile.name).measures_here, "records can be read"
+    assert mismatch(load_profile("cpu"), host) is None
+
+
+def test_hardware_that_is_not_here_is_refused_with_what_to_type_for_what_is_here(machine, cpu_machine) -> None:
+    for host, typed in (
+        (machine("hopper", "hopper"), "`make report HW=h200_x2`"),
+        (cpu_machine(), "`make report HW=cpu`"),
+        (machine("kepler"), "`make report HW=cpu`"),
+        (machine("unheard_of"), "`make report` "),
+    ):
+        with pytest.raises(UserError) as caught:
+            require_match(load_profile("v100_pcie"), host)
+        assert "expects Tesla V100 PCIe" in str(caught.value) and typed in str(caught.value)
+
+
+def test_a_card_that_its_driver_no_longer_lists_is_named_with_the_driver_that_does(machine, monkeypatch) -> None:
+    titan = builds.Card("the NVIDIA card at PCI 1 (Maxwell to Volta)", (5, 0), listed=False)
+    for module in (devices, matching):
+        monkeypatch.setattr(module, "cards_on_bus", lambda: [titan])
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
+    with pytest.raises(
+        UserError, match=r"does not answer: it lists no GPU.*driver 580, the last for this card.*HW=cpu"
+    ):
+        detect(machine())
 
 
 def test_a_profile_uses_its_own_devices_of_a_mixed_machine(machine) -> None:

@@ -99,6 +99,18 @@ def test_the_doctor_finds_a_torch_that_does_not_run_on_the_gpu(monkeypatch: pyte
         assert (CU126 in finding[1]) == (capability == "7.0")
 
 
+def test_the_doctor_notes_little_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    free = doctor.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path)
+    for mib, noted in ((32, True), (512, True), (4096, False)):
+        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _, mib=mib: free._replace(total=mib * 2**20))
+        assert [(fine, f"{mib} MiB" in said, "--shm-size" in said) for fine, said in doctor._shared_memory()] == (
+            [(None, True, True)] * noted
+        )
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path / "none")
+    assert not list(doctor._shared_memory())
+
+
 CU126 = builds.LEGACY.index
 
 

@@ -27,7 +27,7 @@ from labkit import __version__
 from labkit.devices import Gpu, nvidia, pci_device, uuid_hash, visible
 from labkit.errors import LabkitError, UserError
 from labkit.files import replacing, users_path
-from workbook.hardware.cpu_limits import usable_cores
+from workbook.hardware.cpu_limits import usable_cores, usable_memory_bytes
 from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
 from workbook.paths import ROOT
 
@@ -108,7 +108,7 @@ def this_host(*, numbered: bool = True) -> Host:
         cpu_cores=usable_cores(),
         cpu_threads=psutil.cpu_count(logical=True) or 1,
         cpu_features=_cpu_features(),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=usable_memory_bytes(),
         os=f"{platform.system()} {platform.release().split('-')[0]}",
         python=platform.python_version(),
         packages=_packages(),
@@ -156,7 +156,25 @@ def _host_id(gpus: tuple[Gpu, ...]) -> str:
 def cpu_model() -> str:
     """Return the processor's name from /proc/cpuinfo, else from the platform."""
     match = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    return match.group(1).strip() if match else platform.processor() or platform.machine()
+    return match.group(1).strip() if match else _arm_cores() or platform.processor() or platform.machine()
+
+
+# Arm's designs for servers, by their "CPU part": https://github.com/util-linux/util-linux (sys-utils/lscpu-arm.c)
+ARMS, NEOVERSE = (
+    "0x41",
+    {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd49": "Neoverse-N2", "0xd4f": "Neoverse-V2"},
+)
+
+
+def _arm_cores() -> str:
+    """Return the designs of an ARM processor's cores, such as Neoverse-V2 r0p1, from /proc/cpuinfo; else empty text."""
+    fields = (f"CPU {name}" for name in ("implementer", "part", "variant", "revision"))
+    columns = [re.findall(rf"^{field}\s*:\s*(\w+)", _cpuinfo(), re.MULTILINE) for field in fields]
+    cores = []
+    for implementer, part, variant, revision in sorted(set(zip(*columns, strict=False))):
+        design = NEOVERSE.get(part) if implementer == ARMS else None
+        cores.append(f"{design or f'ARM {implementer}/{part}'} r{int(variant, 16)}p{revision}")
+    return " and ".join(cores)
 
 
 def _cpu_features() -> tuple[str, ...]:
