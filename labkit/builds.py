@@ -116,8 +116,7 @@ def build_for(card: Card, *, again: str = "") -> tuple[Build | None, str]:
     )
     if not card.listed:
         return None, f"No driver lists {card.name}: install driver {wanted}, then type {again}."
-    major = int(card.driver.partition(".")[0] or DEFAULT.driver)
-    fitting = [build for build in coded if major >= build.driver]
+    fitting = [build for build in coded if _branch(card.driver) >= build.driver]
     if DEFAULT in fitting:
         return DEFAULT, ""
     if fitting:
@@ -158,7 +157,7 @@ def why_not(card: Card) -> str:
 
 def command(build: Build = DEFAULT) -> str:
     """Return what to type so that this interpreter's environment gets a build of PyTorch."""
-    if Path(sys.prefix) == Path(__file__).resolve().parents[1] / ".venv":
+    if Path(sys.prefix).resolve() == (Path(__file__).resolve().parents[1] / ".venv").resolve():
         return "rm -r .venv && make setup" + (f" TORCH_INDEX={build.index}" if build.index else "")
     pip = f"{shlex.quote(sys.executable)} -m pip"
     index = f" --index-url {build.index}" if build.index else ""
@@ -167,12 +166,19 @@ def command(build: Build = DEFAULT) -> str:
 
 @cache
 def installed() -> Torch | None:
-    """Return this interpreter's PyTorch without importing it; None without one."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
+    """Return this interpreter's PyTorch without importing it; None without one that says what it is built for."""
+    try:
+        spec = find_spec("torch")
+        values = runpy.run_path(str(Path(spec.origin or "").with_name("version.py"))) if spec else {}
+        return Torch(values["__version__"], values["cuda"])
+    except (KeyError, OSError, ValueError):
         return None
-    values = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
-    return Torch(values["__version__"], values["cuda"])
+
+
+def _branch(driver: str) -> int:
+    """Return the first number of a driver's version; that of a recent one if it is unknown."""
+    number = driver.partition(".")[0]
+    return int(number) if number.isdecimal() else DEFAULT.driver
 
 
 def _needs(torch: Torch) -> tuple[Build, int]:
@@ -185,8 +191,9 @@ def _should_run(torch: Torch, card: Card) -> bool:
     if torch.cuda is None:
         return False
     code, driver = _needs(torch)
-    has_driver = not card.driver or int(card.driver.partition(".")[0]) >= driver
-    return has_driver and (card.capability is None or code.lowest <= card.capability <= code.highest)
+    return _branch(card.driver) >= driver and (
+        card.capability is None or code.lowest <= card.capability <= code.highest
+    )
 
 
 @cache

@@ -36,6 +36,7 @@ TABLE = [  # the card's compute capability, its driver, the installed PyTorch, a
     ((12, 0), "570.10", LAST, f"driver 580 or later, then type {DEFAULT}"),
     ((12, 0), "570.10", NOW, "driver 580 or later, then type the same command"),
     (None, "580.95", NOW, ""),
+    ((6, 1), "N/A", LAST, ""),
     ((8, 6), "", NOW, ""),
 ]
 

@@ -69,7 +69,7 @@ def has_nvidia_gpu() -> bool:
 @pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
 def test_absent_hardware_is_refused_with_the_next_steps() -> None:
     done = labkit("report", "--hw", "p100_16gb")
-    assert_refused(done, "P100", "this machine has", "`make report`", "`make render HW=p100_16gb`")
+    assert_refused(done, "P100", "this machine has", "`make report HW=cpu`", "`make render HW=p100_16gb`")
 
 
 @pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
