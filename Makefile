@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifneq ($(TORCH_INDEX),)
 ifneq ($(wildcard .venv/.installed),)
 ifneq ($(shell cat .venv/.torch-index 2>/dev/null),$(TORCH_INDEX))
-$(error TORCH_INDEX differs from the one .venv was made with: remove the folder .venv and run this again)
+$(error TORCH_INDEX differs from the one .venv was made with: type `rm -r .venv`, and run this again)
 endif
 endif
 endif
@@ -49,8 +49,8 @@ help:  ## list the targets
 
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
 
-.venv/.installed: constraints.txt pyproject.toml workbook/bootstrap.py
-	@python3 -I workbook/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
+.venv/.installed: constraints.txt constraints-cu126.txt pyproject.toml workbook/bootstrap.py
+	@python3 -I workbook/bootstrap.py .venv && touch $@
 
 given-python:
 	@"$$LABKIT_PYTHON" -c "import importlib.util as u, sys; \

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field
 
+from labkit.builds import PCI, Card, capability_of, cards_on_bus, why_not
 from labkit.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
         return silent(error)
     try:
         read = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        if not read and cards_on_bus():
+            return silent("it lists no GPU")
         if read and all(note for _, note in read):
             return silent(read[0][1].removesuffix("."))
         driver = _optional(lambda: _text(pynvml.nvmlSystemGetDriverVersion()))
@@ -113,11 +116,11 @@ def uuid_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def nvidia_hardware(pci: Path = Path("/sys/bus/pci/devices"), nodes: Path = Path("/dev")) -> bool:
+def nvidia_hardware(pci: Path = PCI, nodes: Path = Path("/dev")) -> bool:
     """Return whether the machine has an NVIDIA GPU, even if its driver or nvidia-ml-py cannot see it."""
     if Path("/proc/driver/nvidia/version").exists() or any(nodes.glob("nvidia[0-9]*")):  # a container may hide the bus
         return True
-    return any(pci_device(device) == ("0x10de", "0x03") for device in (pci.glob("*") if pci.is_dir() else []))
+    return bool(cards_on_bus(pci))
 
 
 def pci_device(device: Path) -> tuple[str, str]:
@@ -163,6 +166,11 @@ def _index_of(entry: str, gpus: Sequence[Gpu]) -> int | None:
     return index if index < len(gpus) and gpus[index].name != UNREADABLE else None
 
 
+def card_of(gpu: Gpu, driver: str | None) -> Card:
+    """Return the card that PyTorch needs a build for."""
+    return Card(gpu.name, capability_of(gpu.compute_capability), driver or "")
+
+
 def why_hidden(gpus: Sequence[Gpu]) -> str:
     """Return why CUDA_VISIBLE_DEVICES leaves no whole GPU, and what to do about slices; empty if it leaves one."""
     text = os.environ.get(VARIABLE, "")
@@ -190,7 +198,7 @@ def visible_gpus() -> tuple[list[int], str]:
 def choose_device(device: torch.device | str | None) -> torch.device:
     """Return the device of that name; for None, CUDA if PyTorch sees a device, else the CPU.
 
-    Raise UserError for another name, or for a CUDA device that is not here.
+    Raise UserError for another name, and for a CUDA device that is not here or that PyTorch has no code for.
     """
     import torch
 
@@ -206,4 +214,8 @@ def choose_device(device: torch.device | str | None) -> torch.device:
             f"device {str(device)!r} was asked for, and PyTorch sees {devices} CUDA devices here; use device='cpu', or "
             "leave device out."
         )
+    if chosen.type == "cuda":
+        card = Card(torch.cuda.get_device_name(chosen), torch.cuda.get_device_capability(chosen))
+        if why := why_not(card):
+            raise UserError(why)
     return chosen

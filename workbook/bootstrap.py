@@ -1,23 +1,29 @@
 """Makes a virtual environment: `python3 -I workbook/bootstrap.py .venv [torch|tensorflow|jax]`. Standard library only.
 
-`torch`, the default, installs everything but JAX. Without TORCH_INDEX, a machine without an NVIDIA GPU gets a CPU build
-of torch if one is available, which saves several GB of CUDA packages; a machine with such a GPU gets PyPI's default
-build. `tensorflow` installs the needs of labkit's workers for Keras on TensorFlow, with CUDA 12 if there is a GPU. It
-takes its own folder, because its CUDA packages and torch's write the same files. `jax` adds JAX to torch's folder,
-with the same CUDA as torch.
+`torch`, the default, installs everything but JAX. Without TORCH_INDEX, a machine gets the build of torch that runs on
+its newest NVIDIA GPU (`labkit.builds`): PyPI's, or the one for CUDA 12.6 with the pins of constraints-cu126.txt. A
+machine on which none runs gets a CPU build if one is available, which saves several GB of CUDA packages. `tensorflow`
+installs the needs of labkit's workers for Keras on TensorFlow, with CUDA 12 if there is a GPU. It takes its own folder,
+because its CUDA packages and torch's write the same files. `jax` adds JAX to torch's folder, with the same CUDA.
 """
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
+TYPE_CHECKING = False  # an unsupported Python, which may lack it, reads this module too
+if TYPE_CHECKING:
+    from labkit.builds import Card
+
 SUPPORTED = ((3, 11), (3, 13))
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ROOT = Path(__file__).resolve().parent.parent
+DRIVER = Path("/proc/driver/nvidia/version")
 # Packages that a worker process imports besides its framework (`workbook.runner.worker`, data sets, host).
 WORKER_NEEDS = ("numpy", "psutil", "pydantic", "pyyaml", "scikit-learn", "tqdm")
 
@@ -50,16 +56,18 @@ def main() -> int:
         if subprocess.call([sys.executable, "-m", "venv", "--clear", str(folder)]):
             return _refuse("no virtual environment could be made: install Python's venv (Debian: python3-venv).")
     pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
-    pip += ["-c", str(ROOT / "constraints.txt")]
-    return INSTALLS[target](pip)
+    index = index or _index()
+    return INSTALLS[target]([*pip, "-c", str(_constraints(folder, index))], index)
 
 
-def _torch(pip: "list[str]") -> int:
+def _torch(pip: "list[str]", index: str) -> int:
     _say("[2/3] installing torch")
-    if not _install_torch(pip):
+    if not _install_torch(pip, index):
         return _refuse(
             "torch could not be installed: see pip's message above. Fix that and run the same command again."
         )
+    # `make setup-jax` takes the same CUDA, and a later TORCH_INDEX= must be the same.
+    Path(pip[0]).parents[1].joinpath(".torch-index").write_text(index, encoding="utf-8")
     _say("[3/3] installing JupyterLab, TensorFlow and the rest (a few minutes)")
     if subprocess.call([*pip, "-e", f"{ROOT}[workbook,dev]"]):
         return _refuse(FAILED)
@@ -67,32 +75,84 @@ def _torch(pip: "list[str]") -> int:
     return subprocess.call([pip[0], "-m", "labkit.torchvision_import"], cwd=ROOT)
 
 
-def _tensorflow(pip: "list[str]") -> int:
+def _tensorflow(pip: "list[str]", index: str) -> int:
     """Install the CUDA build for a GPU; for a CPU the smaller package if there is one, as in pyproject.toml."""
-    if _has_nvidia_gpu() and sys.platform == "linux":
+    if "/cpu" not in index and sys.platform == "linux":
         _say("[2/2] installing TensorFlow with CUDA 12 and what labkit's workers need (a few minutes)")
-        wanted = ["-c", str(ROOT / "constraints-tf.txt"), *_pins("tensorflow", extra="[and-cuda]")]
+        wanted = ["-c", str(ROOT / "constraints-tf.txt"), *_pins(Path(pip[-1]), "tensorflow", extra="[and-cuda]")]
     else:
         _say("[2/2] installing TensorFlow for the CPU and what labkit's workers need")
         small = sys.platform == "linux" and platform.machine() == "x86_64"
-        wanted = _pins("tensorflow_cpu" if small else "tensorflow")
+        wanted = _pins(Path(pip[-1]), "tensorflow_cpu" if small else "tensorflow")
     return _refuse(FAILED) if subprocess.call([*pip, *wanted, "keras", *WORKER_NEEDS]) else 0
 
 
-def _jax(pip: "list[str]") -> int:
-    """Install JAX with torch's CUDA version, taken from TORCH_INDEX: 13, or 12 for Pascal and Volta."""
-    gpu, index = _has_nvidia_gpu() and sys.platform == "linux", os.environ.get("TORCH_INDEX", "")
-    extra = ("jax-cuda12" if "/cu12" in index else "jax-cuda13") if gpu and "/cpu" not in index else "jax"
+def _jax(pip: "list[str]", index: str) -> int:
+    """Install JAX with torch's CUDA version: 13, or 12 for cards before Turing."""
+    gpu = "/cpu" not in index and sys.platform == "linux"
+    extra = ("jax-cuda12" if "/cu12" in index else "jax-cuda13") if gpu else "jax"
     _say(f"[2/2] installing JAX ({extra})")
     return _refuse(FAILED) if subprocess.call([*pip, "-e", f"{ROOT}[{extra}]"]) else 0
 
 
-def _install_torch(pip: "list[str]") -> bool:
-    pins = _pins("torch", "torchvision")
-    index = os.environ.get("TORCH_INDEX", "")
-    if index:
+def _index() -> str:
+    """Return the index of the build for this machine's newest card, or of the CPU build, and say why it is not PyPI."""
+    from labkit.builds import build_for
+
+    cards = _cards() if sys.platform == "linux" else []
+    if not cards:
+        return "" if sys.platform != "linux" or shutil.which("nvidia-smi") else CPU_INDEX
+    newest = max(cards, key=lambda card: card.capability or (99, 0))
+    build, why = build_for(newest, again="`rm -r .venv && make setup`")
+    if build is None:
+        _say(f"labkit: {why} This sets up the build for the CPU.")
+        return CPU_INDEX
+    if build.index:
+        _say(f"labkit: {newest.name}: {why}. This takes {build.name}, as `make setup TORCH_INDEX={build.index}` does.")
+    return build.index
+
+
+def _cards() -> "list[Card]":
+    """Return the NVIDIA GPUs that the driver lists; without an answer of `nvidia-smi`, those of the PCI bus."""
+    from labkit.builds import Card, capability_of, cards_on_bus, generation_of
+
+    if rows := _asked("name,driver_version,compute_cap"):
+        return [Card(name, capability_of(capability), driver) for name, driver, capability in rows]
+    if rows := _asked("name,driver_version,pci.device_id"):  # drivers before 510 do not tell the capability
+        return [Card(name, generation_of(int(number, 16) >> 16)[1], driver) for name, driver, number in rows]
+    driver = re.search(r"\s(\d{3}\.\d[\d.]*)\s", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
+    if driver is None:
+        return cards_on_bus()
+    return [card._replace(driver=driver[1], listed=True) for card in cards_on_bus()] or [Card("GPU", None, driver[1])]
+
+
+def _asked(fields: str) -> "list[list[str]]":
+    """Return what `nvidia-smi` answers, by card; nothing if it is not there or knows not all of the fields."""
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [[part.strip() for part in line.split(",")] for line in asked.stdout.splitlines() if line.strip()]
+
+
+def _constraints(folder: Path, index: str) -> Path:
+    """Return the file of pins. For CUDA 12.6, it is one in `folder`, with the pins of constraints-cu126.txt."""
+    file = ROOT / "constraints.txt"
+    if "/cu126" not in index:
+        return file
+    own = _lines(ROOT / "constraints-cu126.txt")
+    names = tuple(line.split("==")[0] + "==" for line in own)
+    others = [line for line in _lines(file) if not line.startswith(names)]
+    folder.joinpath("constraints.txt").write_text("\n".join([*others, *own]) + "\n", encoding="utf-8")
+    return folder / "constraints.txt"
+
+
+def _install_torch(pip: "list[str]", index: str) -> bool:
+    pins = _pins(Path(pip[-1]), "torch", "torchvision")
+    if index and (index != CPU_INDEX or os.environ.get("TORCH_INDEX")):
         return subprocess.call([*pip, *pins, "--index-url", index, "--extra-index-url", "https://pypi.org/simple"]) == 0
-    if _has_nvidia_gpu() or sys.platform != "linux":
+    if not index:
         return subprocess.call([*pip, *pins]) == 0
     # A local wheel (PIP_FIND_LINKS) may be a CPU build, so the CPU build is tried without the index too.
     reachable = ["--extra-index-url", CPU_INDEX] if _answers(CPU_INDEX + "/torch/") else []
@@ -103,15 +163,16 @@ def _install_torch(pip: "list[str]") -> bool:
     return subprocess.call([*pip, *pins]) == 0
 
 
-def _pins(*names: str, extra: str = "") -> "list[str]":
-    """Return the packages as `name[extra]==version`, from constraints.txt."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line.split("#")[0].strip() for name in names for line in lines if line.startswith(name + "==")]
+def _pins(file: Path, *names: str, extra: str = "") -> "list[str]":
+    """Return the packages as `name[extra]==version`, from a file of pins."""
+    pins = [line for name in names for line in _lines(file) if line.startswith(name + "==")]
     return [pin.replace("==", extra + "==") for pin in pins]
 
 
-def _has_nvidia_gpu() -> bool:
-    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+def _lines(file: Path) -> "list[str]":
+    """Return a file's pins, without comments and options."""
+    lines = [line.split("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if "==" in line]
 
 
 def _answers(url: str) -> bool:
@@ -148,4 +209,5 @@ FAILED = "pip failed: see its message above. Fix that and run the same command a
 INSTALLS = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # for labkit.builds
     sys.exit(main())

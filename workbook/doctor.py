@@ -6,18 +6,22 @@ import importlib.metadata
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from labkit.devices import visible
+from labkit.builds import installed, why_not
+from labkit.devices import card_of, visible
 from labkit.errors import UserError
 from workbook.hardware.frameworks import KNOWN, is_keras, title_of
 from workbook.hardware.host import PACKAGES, Host, this_host
-from workbook.hardware.matching import detect, mismatch
+from workbook.hardware.matching import detect, other_hardware
 from workbook.hardware.profile import load_profile, profile_names
 from workbook.paths import ROOT
 from workbook.runner.available import ask
 
 GIB = 2.0**30
 REPORT_BYTES = 2 * GIB  # a generous estimate for caches and pages of a quick report
+SHARED_BYTES = GIB  # of loaders' processes with images of 224 px, and of NCCL
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, and no file is made
 
 
 def examine() -> Iterator[tuple[bool | None, str]]:
@@ -36,6 +40,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
         yield from _torch_and_gpu(host)
     yield _compiler(on_gpu=bool(host.gpus))
     free = shutil.disk_usage(ROOT).free
+    yield from _shared_memory()
     yield free > REPORT_BYTES, f"Free disk: {free / GIB:.0f} GiB (a quick report wants {REPORT_BYTES / GIB:.0f})."
 
 
@@ -49,7 +54,7 @@ def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield None, "No profile matches this GPU: `make report` writes one; `make profile` writes it without measuring."
         return
     yield True, f"`make report` will use the profile {detected.name!r}: {detected.title}."
-    fitting = [name for name in profile_names() if mismatch(load_profile(name), host) is None]
+    fitting = [name for name in profile_names() if other_hardware(load_profile(name), host) is None]
     alternatives = [name for name in fitting if name != detected.name]
     if alternatives:
         yield None, f"Other profiles that match: {', '.join(alternatives)} (HW=…)."
@@ -94,27 +99,21 @@ def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
     return None, f"No compiler ({', '.join(wanted)}): {lost} will be rows marked unsupported. Install gcc or clang."
 
 
+def _shared_memory() -> Iterator[tuple[bool | None, str]]:
+    """Yield a note if worker processes have little memory to share: Docker's default is 64 MB."""
+    if not SHARED_MEMORY.is_dir() or (size := shutil.disk_usage(SHARED_MEMORY).total) >= SHARED_BYTES:
+        return
+    lacks = f"{SHARED_MEMORY} has {size / 2**20:.0f} MiB, which loaders of large images or several GPUs may exceed"
+    yield None, f"{lacks}. In a container, start it with --shm-size={SHARED_BYTES / GIB:.0f}g or --ipc=host."
+
+
 def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
-    try:
-        import torch
-    except ImportError:
+    torch = installed()
+    if torch is None:
         return  # `_packages` reports it
-    here, build = [host.gpus[index] for index in visible(host.gpus)], f"torch {torch.__version__}"
-    capability = next((gpu.compute_capability for gpu in here if gpu.compute_capability), None)
-    again = "remove .venv and run `make setup"
-    if torch.version.cuda is None:
-        yield False, f"{build} is a CPU build: {again}` on this machine, or give TORCH_INDEX."
-        return
-    if capability is None:
-        yield None, f"The driver tells no compute capability, so whether {build} has code for the GPU is not known."
-        return
-    architectures = [name.removeprefix("sm_") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
-    numbers = [int(name.rstrip("af")) for name in architectures]
-    wanted = int(capability.replace(".", ""))
-    # Machine code runs on later minor versions of the same major one.
-    if any(number <= wanted and number // 10 == wanted // 10 for number in numbers):
-        yield True, f"{build} (CUDA {torch.version.cuda}) has code for compute capability {capability}."
-        return
-    lacks = f"{build} has no code for compute capability {capability} (it has {', '.join(architectures)})"
-    index = "https://download.pytorch.org/whl/cu126"
-    yield False, f"{lacks}: {again} TORCH_INDEX={index}`, which serves Pascal and Volta."
+    here = {card_of(host.gpus[index], host.driver) for index in visible(host.gpus)}
+    for card in sorted(here, key=lambda card: card.name):
+        if why := why_not(card):
+            yield False, why
+        else:
+            yield True, f"torch {torch.version} (CUDA {torch.cuda}) is a build for {card.name}."

@@ -419,6 +419,8 @@ def open_study(
     profile = load_profile(hw) if hw else detect(here)
     if profile is None:
         raise LabkitError(f"no profile matches {here.summary()}: `make profile` writes one.")
+    if not hw and mode == "auto":
+        require_match(profile, here)  # such a call is to measure, so a PyTorch that does not run here ends it
     return OpenStudy(
         study=find_study(study),
         session=Session(

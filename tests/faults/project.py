@@ -20,7 +20,10 @@ from tests.commands import apart
 from workbook.paths import ROOT
 from workbook.records import Record, parse_line
 
-COPIED = ("labkit", "workbook", "params", "papers", "notebooks", "constraints.txt", "pyproject.toml", "Makefile")
+COPIED = (
+    *("labkit", "workbook", "params", "papers", "notebooks"),
+    *("constraints.txt", "constraints-cu126.txt", "pyproject.toml", "Makefile"),
+)
 STUDIES = ("05_inference", "07_precision")
 SIZES = {"05_inference": (1, 2, 3, 4, 5, 6), "07_precision": (7, 8, 9, 10)}  # of the trials of each study
 TIMING = {"warmup_s": 0.02, "timed_s": 0.05, "block_s": 0.01, "limit_s": 60.0}

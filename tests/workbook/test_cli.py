@@ -69,7 +69,7 @@ def has_nvidia_gpu() -> bool:
 @pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
 def test_absent_hardware_is_refused_with_the_next_steps() -> None:
     done = labkit("report", "--hw", "p100_16gb")
-    assert_refused(done, "P100", "this machine has", "`make report`", "`make render HW=p100_16gb`")
+    assert_refused(done, "P100", "this machine has", "`make report HW=cpu`", "`make render HW=p100_16gb`")
 
 
 @pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
@@ -237,7 +237,7 @@ def test_a_python_that_cannot_run_labkit_is_refused_in_one_sentence(python: str)
 
 @pytest.mark.parametrize("index", [EXECUTED, "cu126", "--pre", "ftp://host/x", "/no/folder"])
 def test_a_torch_index_that_is_no_address_is_refused_in_one_sentence(index: str, tmp_path: Path) -> None:
-    for name in ("Makefile", "constraints.txt", "pyproject.toml", "workbook/bootstrap.py"):
+    for name in ("Makefile", "constraints.txt", "constraints-cu126.txt", "pyproject.toml", "workbook/bootstrap.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     for done in make(tmp_path, "setup", TORCH_INDEX=index):
@@ -249,7 +249,7 @@ def test_a_torch_index_that_is_no_address_is_refused_in_one_sentence(index: str,
     for other in (EXECUTED, ""):
         (tmp_path / ".venv" / ".torch-index").write_text(other + "x")
         for done in make(tmp_path, "setup", TORCH_INDEX=index):
-            assert "TORCH_INDEX differs from the one .venv was made with: remove the folder .venv" in done.stderr
+            assert "TORCH_INDEX differs from the one .venv was made with: type `rm -r .venv`" in done.stderr
 
 
 def test_the_exit_code_of_the_process_is_2() -> None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from labkit import devices
+from labkit import builds, devices
 from labkit.devices import Gpu, nvidia_hardware, uuid_hash
 from labkit.errors import LabkitError, UserError
 from tests.fake_nvml import pynvml as fake
 from workbook.hardware import host as host_module
+from workbook.hardware import matching
 from workbook.hardware.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
 from workbook.hardware.matching import (
     SeenDevice,
@@ -30,9 +33,11 @@ from workbook.hardware.matching import (
 )
 from workbook.hardware.profile import PARAMS, load_profile, profile_names
 from workbook.report.generate import write_profile
+from workbook.study import open_study
 
 NO_LIBRARY = {"function": "nvmlInit", "error": "NVML_ERROR_LIBRARY_NOT_FOUND"}
 NOT_LOADED = {"function": "nvmlInit", "error": "NVML_ERROR_DRIVER_NOT_LOADED"}
+P100 = load_profile("p100_16gb")
 LOST = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LOST"}
 
 
@@ -41,6 +46,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):
     """Return a function that gives this machine the named chips (see `tests/fake_nvml`) and describes it."""
     monkeypatch.setattr(host_module, "foreign_gpus", lambda: ())
     monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(builds, "installed", lambda: None)  # the tests' PyTorch is a build for the CPU
 
     def with_chips(*chips: str, **settings: Any) -> Host:
         monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips, **settings}))
@@ -108,6 +114,27 @@ def test_a_record_carries_the_versions_of_the_software(machine) -> None:
     assert versions["torch"] == host.packages["torch"]
     assert all(isinstance(value, str) and value for value in versions.values())
     assert "driver" not in replace(host, driver=None).versions()
+
+
+CORE = "processor : {}\nCPU implementer : {}\nCPU variant : {}\nCPU part : {}\nCPU revision : {}\n\n"
+
+
+def test_arm_processors_are_told_apart_by_their_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(*cores: tuple[str, str, str, str]) -> str:
+        text = "".join(CORE.format(number, *core) for number, core in enumerate(cores))
+        monkeypatch.setattr(host_module, "_cpuinfo", lambda: text)
+        return host_module.cpu_model()
+
+    altra, ampere_one = ("0x41", "0x3", "0xd0c", "1"), ("0xc0", "0x0", "0xac3", "0")
+    assert named(altra, altra) == "Neoverse-N1 r3p1"
+    assert named(ampere_one) == "ARM 0xc0/0xac3 r0p0"
+    assert (
+        named(("0x41", "0x0", "0xd8a", "1"), ("0x41", "0x0", "0xd85", "1"))
+        == "ARM 0x41/0xd85 r0p1 and ARM 0x41/0xd8a r0p1"
+    )
+    assert named() not in ("", named(altra)), "a kernel that tells nothing"
+    monkeypatch.setattr(host_module, "_cpuinfo", lambda: "model name : AMD EPYC 9654\n" + CORE.format(0, *altra))
+    assert host_module.cpu_model() == "AMD EPYC 9654"
 
 
 # ---- the id ---------------------------------------------------------------------------------------------------------
@@ -250,6 +277,58 @@ def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:
     odd = replace(two, gpus=tuple(replace(gpu, compute_capability="9.9") for gpu in two.gpus))
     with pytest.raises(UserError, match=r"expects compute capability 9\.0.*has 9\.9"):
         require_match(load_profile("h200"), odd)
+
+
+def card(name: str, capability: str) -> Gpu:
+    return Gpu(name=name, uuid_hash=uuid_hash(name), memory_bytes=2**33, compute_capability=capability)
+
+
+@pytest.mark.parametrize("call", [detect, lambda host: write_profile(host), lambda host: require_match(P100, host)])
+def test_a_card_that_is_too_old_is_told_so_and_gets_no_profile(machine, call) -> None:
+    host = replace(machine("hopper"), gpus=(card("NVIDIA GeForce GTX 780", "3.5"),))
+    with pytest.raises(UserError, match="`make report HW=cpu`"):
+        call(host)
+    assert detect(replace(host, gpus=(*host.gpus, card("NVIDIA Z9000", "12.0")))) is None, "the newer card counts"
+
+
+def test_a_pytorch_that_does_not_run_on_the_card_ends_every_way_to_measure(machine, monkeypatch) -> None:
+    host = machine("volta", "volta", "volta", "volta")
+    profile = detect(host)
+    assert mismatch(profile, host) is None
+    open_study("training", host=host)
+    monkeypatch.setattr(builds, "installed", lambda: builds.Torch("2.15.0+cu130", "13.0"))
+    monkeypatch.setattr(builds, "_runs", lambda _: False)
+    assert detect(host).name == profile.name, "the hardware is still the profile's"
+    needed = r"no code for compute capability 7\.0: type `.*https://download\.pytorch\.org/whl/cu126`"
+    for call in (partial(require_match, profile, host), partial(open_study, "training", host=host)):
+        with pytest.raises(UserError, match=needed):
+            call()
+    assert re.search(needed, str(mismatch(profile, host)))
+    assert not open_study("training", host=host, hw=profile.name).measures_here, "records can be read"
+    assert mismatch(load_profile("cpu"), host) is None
+
+
+def test_hardware_that_is_not_here_is_refused_with_what_to_type_for_what_is_here(machine, cpu_machine) -> None:
+    for host, typed in (
+        (machine("hopper", "hopper"), "`make report HW=h200_x2`"),
+        (cpu_machine(), "`make report HW=cpu`"),
+        (machine("kepler"), "`make report HW=cpu`"),
+        (machine("unheard_of"), "`make report` "),
+    ):
+        with pytest.raises(UserError) as caught:
+            require_match(load_profile("v100_pcie"), host)
+        assert "expects Tesla V100 PCIe" in str(caught.value) and typed in str(caught.value)
+
+
+def test_a_card_that_its_driver_no_longer_lists_is_named_with_the_driver_that_does(machine, monkeypatch) -> None:
+    titan = builds.Card("the NVIDIA card at PCI 1 (Maxwell to Volta)", (5, 0), listed=False)
+    for module in (devices, matching):
+        monkeypatch.setattr(module, "cards_on_bus", lambda: [titan])
+    monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
+    with pytest.raises(
+        UserError, match=r"does not answer: it lists no GPU.*driver 580, the last for this card.*HW=cpu"
+    ):
+        detect(machine())
 
 
 def test_a_profile_uses_its_own_devices_of_a_mixed_machine(machine) -> None:

@@ -21,7 +21,10 @@ from workbook.hardware.identity import fingerprint
 
 GPU = Gpu("NVIDIA L4", "a" * 12, 24 * 2**30, "8.9", 72.0)
 SYSTEM, BOARD = "5f1c" * 8, "9E2A4C10-77F0-11EE-8C99-0242AC120002"
-NEOVERSE = "processor\t: 0\nFeatures\t: fp asimd sve bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n"
+NEOVERSE = (
+    "processor\t: 0\nFeatures\t: fp asimd sve bf16\nCPU implementer\t: 0x41\n"
+    "CPU variant\t: 0x0\nCPU part\t: 0xd4f\nCPU revision\t: 1\n"
+)
 
 
 class Machine:
@@ -96,7 +99,7 @@ def test_software_and_what_a_kernel_keeps_of_the_memory_are_no_other_hardware() 
 
 def test_processors_without_a_name_are_told_apart(machine: Machine) -> None:
     v2, n1 = (machine.describe(cpuinfo=NEOVERSE.replace("0xd4f", part)) for part in ("0xd4f", "0xd0c"))
-    assert v2.cpu.endswith("implementer 0x41, part 0xd4f") and v2.cpu_features == ("sve", "bf16")
+    assert v2.cpu == "Neoverse-V2 r0p1" and v2.cpu_features == ("sve", "bf16")
     assert v2.fingerprint != n1.fingerprint
     assert machine.describe(cpuinfo="cpu\t\t: POWER9, altivec supported\n").cpu == "POWER9, altivec supported"
 
@@ -131,6 +134,12 @@ FILES = {
         "cpu,cpuacct/cpu.cfs_period_us": "100000",
         "memory/job/memory.limit_in_bytes": "1073741824",
         "memory/memory.limit_in_bytes": "9223372036854771712",
+    },
+    "version 2 in another namespace, beside version 1": {
+        "self": "4:cpu,memory:/a/b\n0::/../of_another_namespace",
+        "cpu,memory/a/cpu.cfs_quota_us": "150000",
+        "cpu,memory/a/cpu.cfs_period_us": "100000",
+        "unified/memory.max": "1073741824",
     },
     "version 1, a path of outside the container": {
         "self": "4:memory:/docker/1f\n3:cpu,cpuacct:/docker/1f",

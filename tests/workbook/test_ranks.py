@@ -196,6 +196,14 @@ def test_a_rank_that_fails_costs_only_its_trial_and_is_named(
         assert str(Path.home()) not in failed.facts["traceback"]
 
 
+def test_ranks_that_find_no_connection_say_why(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib9")
+    run([together()], report)
+    (failed,) = records(report)
+    assert failed.status == "crashed" and "ib9" in str(failed.reason), failed.reason
+    assert "init_process_group" in failed.facts["traceback"]
+
+
 def test_the_gate_finds_gradients_that_are_not_averaged(trained: dict[str, Record]) -> None:
     for name in APART:
         assert trained[name].status == "crashed"

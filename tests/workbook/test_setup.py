@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from labkit import builds
+from labkit.builds import Card, Torch
 from labkit.devices import Gpu
 from labkit.errors import UserError
 from workbook import bootstrap, doctor
@@ -87,16 +89,36 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.
     assert any(fine is False for fine, _ in findings)
 
 
-def test_the_doctor_finds_a_torch_without_code_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90"])
-    for capability, fine in (("7.0", False), ("8.6", True), ("9.0", True), ("15.0", False)):
+def test_the_doctor_finds_a_torch_that_does_not_run_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed", lambda: Torch("2.13.0+cu130", "13.0"))
+    monkeypatch.setattr(builds, "installed", doctor.installed)
+    for capability, fine in (("7.0", False), ("8.6", True), ("9.0", True), ("3.5", False)):
         gpu = replace(FUTURE_GPU, compute_capability=capability)
         (finding,) = doctor._torch_and_gpu(replace(HOST, gpus=(gpu,)))
         assert finding[0] is fine, capability
-        assert fine or "TORCH_INDEX=https://download.pytorch.org/whl/cu126" in finding[1]
+        assert (CU126 in finding[1]) == (capability == "7.0")
+
+
+def test_the_doctor_notes_little_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    free = doctor.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path)
+    for mib, noted in ((32, True), (512, True), (4096, False)):
+        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _, mib=mib: free._replace(total=mib * 2**20))
+        assert [(fine, f"{mib} MiB" in said, "--shm-size" in said) for fine, said in doctor._shared_memory()] == (
+            [(None, True, True)] * noted
+        )
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path / "none")
+    assert not list(doctor._shared_memory())
+
+
+CU126 = builds.LEGACY.index
+
+
+def machine_with(monkeypatch: pytest.MonkeyPatch, *, gpu: bool) -> None:
+    """Let the set-up find one recent GPU, or none."""
+    monkeypatch.setattr(bootstrap, "_cards", lambda: [Card("NVIDIA Z900", (15, 0), "999.1")] if gpu else [])
+    monkeypatch.setattr(bootstrap.shutil, "which", lambda _: None)
+    monkeypatch.setattr(bootstrap.sys, "platform", "linux")
 
 
 class Pip:
@@ -115,9 +137,9 @@ class Pip:
     ("gpu", "reachable", "index", "unavailable", "installed"),
     [
         (False, True, "", (), r"--extra-index-url .*/whl/cpu torch==[\d.]+\+cpu torchvision==[\d.]+\+cpu$"),
-        (False, False, "", (), r"pip torch==[\d.]+\+cpu$"),
-        (False, False, "", ("+cpu",), r"pip torch==[\d.]+ torchvision==[\d.]+$"),
-        (True, True, "", (), r"pip torch==[\d.]+ torchvision==[\d.]+$"),
+        (False, False, "", (), r"txt torch==[\d.]+\+cpu$"),
+        (False, False, "", ("+cpu",), r"txt torch==[\d.]+ torchvision==[\d.]+$"),
+        (True, True, "", (), r"txt torch==[\d.]+ torchvision==[\d.]+$"),
         (False, True, "https://here/cu126", (), r"--index-url https://here/cu126 "),
     ],
     ids=["CPU index", "CPU wheel at hand", "no CPU build", "GPU", "TORCH_INDEX"],
@@ -132,11 +154,10 @@ def test_without_a_gpu_the_cpu_build_of_torch_is_installed_if_available(
 ) -> None:
     pip = Pip(*unavailable)
     monkeypatch.setattr(bootstrap.subprocess, "call", pip)
-    monkeypatch.setattr(bootstrap, "_has_nvidia_gpu", lambda: gpu)
+    machine_with(monkeypatch, gpu=gpu)
     monkeypatch.setattr(bootstrap, "_answers", lambda _: reachable)
-    monkeypatch.setattr(bootstrap.sys, "platform", "linux")
     monkeypatch.setenv("TORCH_INDEX", index)
-    assert bootstrap._install_torch(["pip"])
+    assert bootstrap._install_torch(["pip", str(ROOT / "constraints.txt")], index or bootstrap._index())
     assert any(re.search(installed, command) for command in pip.commands), pip.commands
     if not gpu and not index and not unavailable:
         assert "+cpu" in pip.commands[0], "the CPU build is tried first, so no other is downloaded"
@@ -148,7 +169,7 @@ def test_without_a_gpu_the_cpu_build_of_torch_is_installed_if_available(
         ("tensorflow", True, "", r"constraints-tf\.txt tensorflow\[and-cuda\]==[\d.]+ keras numpy ", "torch"),
         ("tensorflow", False, "", r"constraints\.txt tensorflow_cpu==[\d.]+ keras numpy ", "cuda"),
         ("jax", True, "", r"-e .*\[jax-cuda13\]$", "cuda12"),
-        ("jax", True, "https://download.pytorch.org/whl/cu126", r"-e .*\[jax-cuda12\]$", "cuda13"),
+        ("jax", True, CU126, r"-e .*\[jax-cuda12\]$", "cuda13"),
         ("jax", True, "https://download.pytorch.org/whl/cpu", r"-e .*\[jax\]$", "cuda"),
         ("jax", False, "", r"-e .*\[jax\]$", "cuda"),
     ],
@@ -164,11 +185,11 @@ def test_tensorflow_and_jax_are_installed_for_the_device_of_this_machine(
 ) -> None:
     pip = Pip()
     monkeypatch.setattr(bootstrap.subprocess, "call", pip)
-    monkeypatch.setattr(bootstrap, "_has_nvidia_gpu", lambda: gpu)
-    monkeypatch.setattr(bootstrap.sys, "platform", "linux")
+    machine_with(monkeypatch, gpu=gpu)
     monkeypatch.setattr(bootstrap.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(bootstrap.sys, "argv", ["bootstrap.py", str(tmp_path / "env"), what])
     monkeypatch.setenv("TORCH_INDEX", index)
+    (tmp_path / "env").mkdir()
     assert bootstrap.main() == 0
     assert "-m venv" in pip.commands[0] and str(tmp_path / "env") in pip.commands[0]
     command = pip.commands[-1].replace(str(ROOT), ".")
@@ -176,6 +197,103 @@ def test_tensorflow_and_jax_are_installed_for_the_device_of_this_machine(
     assert not_installed not in command.split("pip install")[1].replace("constraints-tf.txt", "")
     monkeypatch.setattr(bootstrap.subprocess, "call", Pip("keras", "[jax"))
     assert bootstrap.main() == 2
+
+
+SMI = """#!/bin/sh
+case "$1" in
+*compute_cap*) [ -n "{capability}" ] && echo "{name}, {driver}, {capability}" || exit 2 ;;
+*) echo "{name}, {driver}, {number}" ;;
+esac
+"""
+NEWEST, OLDER, NONE = "", CU126, bootstrap.CPU_INDEX
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "number", "driver", "index", "said"),
+    [
+        (
+            "NVIDIA GeForce GTX 1080 Ti",
+            "6.1",
+            "0x1B0610DE",
+            "550.54.14",
+            OLDER,
+            "7.5 on. This takes PyTorch for CUDA 12.6",
+        ),
+        ("NVIDIA TITAN V", "7.0", "0x1D8110DE", "580.95.05", OLDER, f"as `make setup TORCH_INDEX={CU126}` does"),
+        (
+            "NVIDIA GeForce GTX 980",
+            "5.2",
+            "0x13C010DE",
+            "535.54.03",
+            OLDER,
+            f"as `make setup TORCH_INDEX={CU126}` does",
+        ),
+        ("NVIDIA A100-SXM4-40GB", "8.0", "0x20B010DE", "535.54.03", OLDER, "needs driver 580"),
+        ("NVIDIA A100-SXM4-40GB", "8.0", "0x20B010DE", "580.65.06", NEWEST, ""),
+        (
+            "NVIDIA GeForce RTX 5090",
+            "12.0",
+            "0x2B8510DE",
+            "570.26",
+            NONE,
+            "Install driver 580 or later, then type `rm -r",
+        ),
+        (
+            "Tesla M40",
+            "",
+            "0x17FD10DE",
+            "470.57.02",
+            NONE,
+            "driver 580, the last for this card, then type `rm -r .venv",
+        ),
+        ("Tesla K40c", "", "0x102410DE", "470.57.02", NONE, "Type `make report HW=cpu`"),
+    ],
+)
+def test_setup_installs_only_a_build_that_runs_on_the_card(
+    name: str,
+    capability: str,
+    number: str,
+    driver: str,
+    index: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pip, smi, folder = Pip(), tmp_path / "nvidia-smi", tmp_path / ".venv"
+    smi.write_text(SMI.format(name=name, capability=capability, number=number, driver=driver))
+    smi.chmod(0o755)
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("TORCH_INDEX", raising=False)
+    monkeypatch.setattr(bootstrap.subprocess, "call", pip)
+    monkeypatch.setattr(bootstrap, "_answers", lambda _: True)
+    monkeypatch.setattr(bootstrap.sys, "argv", ["bootstrap.py", str(folder)])
+    assert bootstrap.main() == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("labkit: ")]
+    assert len(told) == bool(said) and all(name in line and said in line for line in told), told
+    assert (folder / ".torch-index").read_text() == index, "a later TORCH_INDEX= may name the same, and JAX follows it"
+    installs = [command for command in pip.commands if "pip install" in command]
+    assert ("+cu126" in installs[0], "/whl/cpu" in installs[0]) == (index == OLDER, index == NONE)
+    if index == OLDER:
+        [pins] = {re.search(r"-c (\S+)", command)[1] for command in installs}  # type: ignore[index]
+        lines = Path(pins).read_text().splitlines()
+        assert sum(line.startswith(("torch==", "torchvision==")) for line in lines) == 2, (
+            "pip refuses two pins of a package"
+        )
+        assert len(lines) > 100 and not any(line.startswith("-") for line in lines)
+
+
+def test_a_card_without_a_driver_needs_the_last_one_of_its_generation(tmp_path: Path) -> None:
+    for place, number in enumerate(("0x1c82", "0x1180", "0x2504"), start=1):
+        card = tmp_path / f"0000:0{place}:00.0"
+        card.mkdir()
+        for file, text in (("vendor", "0x10de"), ("class", "0x030000"), ("device", number)):
+            (card / file).write_text(text + "\n")
+    pascal, kepler, ampere = (builds.build_for(card, again="`make setup`") for card in builds.cards_on_bus(tmp_path))
+    assert {build for build, _ in (pascal, kepler, ampere)} == {None}
+    assert "install driver 580, the last for this card, then type `make setup`" in pascal[1]
+    assert "make report HW=cpu" in kepler[1] and "install driver 580 or later" in ampere[1]
 
 
 def test_cuda_of_tensorflow_and_of_jax_is_pinned() -> None:

@@ -1,6 +1,7 @@
-"""The processors that this process may use: those of its affinity mask, within its control groups' quota.
+"""The processors and memory that this process may use: those of its affinity mask, within its control groups' limits.
 
 A container or batch system leaves a job fewer processors than the machine has. Additional threads take turns on them.
+A process that takes more memory than its group may have is killed, however much the machine has.
 """
 
 from __future__ import annotations

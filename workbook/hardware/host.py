@@ -153,16 +153,28 @@ def lost_gpus(host: Host) -> list[str]:
 
 
 def cpu_model() -> str:
-    """Return the processor's name from /proc/cpuinfo; without a name, its kinds by architecture and numbers.
-
-    An ARM processor has no name there. Its implementer and part tell it from others.
-    """
+    """Return the processor's name from /proc/cpuinfo, else from the platform. ARM processors have numbers there."""
     for key in ("model name", "cpu model", "cpu", "uarch"):  # of x86, MIPS, POWER and RISC-V
         if names := _of_processors(key):
             return names[0]
-    kinds = zip(_of_processors("CPU implementer"), _of_processors("CPU part"), strict=False)
-    numbers = [f"implementer {implementer}, part {part}" for implementer, part in dict.fromkeys(kinds)]
-    return "; ".join([platform.processor() or platform.machine(), *numbers])
+    return _arm_cores() or platform.processor() or platform.machine()
+
+
+# Arm's designs for servers, by their "CPU part": https://github.com/util-linux/util-linux (sys-utils/lscpu-arm.c)
+ARMS, NEOVERSE = (
+    "0x41",
+    {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd49": "Neoverse-N2", "0xd4f": "Neoverse-V2"},
+)
+
+
+def _arm_cores() -> str:
+    """Return the designs of an ARM processor's cores, such as Neoverse-V2 r0p1, from /proc/cpuinfo; else empty text."""
+    columns = [_of_processors(f"CPU {name}") for name in ("implementer", "part", "variant", "revision")]
+    cores = []
+    for implementer, part, variant, revision in sorted(set(zip(*columns, strict=False))):
+        design = NEOVERSE.get(part) if implementer == ARMS else None
+        cores.append(f"{design or f'ARM {implementer}/{part}'} r{int(variant, 16)}p{revision}")
+    return " and ".join(cores)
 
 
 def _cpu_family() -> str | None:

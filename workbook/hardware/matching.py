@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.devices import SILENT, Gpu, visible, why_hidden
+from labkit.builds import LEGACY, build_for, cards_on_bus, why_not
+from labkit.devices import SILENT, Gpu, card_of, visible, why_hidden
 from labkit.errors import UserError
 from workbook.hardware.host import Host
 from workbook.hardware.profile import PARAMS, Profile, load_profile, profile_names
@@ -15,7 +16,17 @@ SAME_MEMORY = 0.9  # the least share of a card's memory that a framework shows o
 
 
 def mismatch(profile: Profile, host: Host) -> str | None:
-    """Return why this host does not match the profile; None if it matches."""
+    """Return why this host cannot measure the profile: other hardware, or a PyTorch that does not run on it."""
+    return other_hardware(profile, host) or _no_build(profile, host) or None
+
+
+def _no_build(profile: Profile, host: Host) -> str:
+    indices = device_indices(profile, host) if profile.device.kind == "cuda" else []
+    return why_not(card_of(host.gpus[indices[0]], host.driver)).rstrip(".") if indices else ""
+
+
+def other_hardware(profile: Profile, host: Host) -> str | None:
+    """Return why this host's hardware is not the profile's; None if it is."""
     device = profile.device
     if not profile.runnable:
         reason = profile.reason.rstrip(".")
@@ -79,31 +90,48 @@ def detect(host: Host, params: Path = PARAMS) -> Profile | None:
                 f"machine's CPU instead, run `make report HW=cpu`."
             )
         if any(SILENT in note for note in host.notes):
+            older = " ".join({build_for(card)[1]: card for card in cards_on_bus() if card.capability})
             raise UserError(
-                f"{host.notes[0]} Repair the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
-                f"`make report HW=cpu`."
+                f"{host.notes[0]} {older or 'Repair the driver (`nvidia-smi` must work).'} Or measure this machine's "
+                f"CPU instead: `make report HW=cpu`."
             )
         return load_profile("cpu", params)
     if why := why_hidden(host.gpus):
         raise UserError(f"{why}. Or measure the CPU instead: `make report HW=cpu`.")
     profiles = [load_profile(name, params) for name in profile_names(params)]
     cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
-    fitting = [profile for profile in cuda if mismatch(profile, host) is None]
+    fitting = [profile for profile in cuda if other_hardware(profile, host) is None]
     if not fitting:
         for profile in cuda:
             if not profile.runnable and len(_matching(profile, host)) >= profile.device.count:
-                require_match(profile, host)  # raises the profile's reason instead of reporting an unknown device
+                raise UserError(f"{other_hardware(profile, host)}. Type `make report HW=cpu` to measure the CPU.")
+        newest = max(
+            (card_of(host.gpus[i], host.driver) for i in visible(host.gpus)),
+            key=lambda card: card.capability or (99, 0),
+        )
+        if newest.capability and newest.capability < LEGACY.lowest:
+            raise UserError(build_for(newest)[1])
     return max(fitting, key=lambda profile: profile.device.count, default=None)
 
 
 def require_match(profile: Profile, host: Host) -> None:
     """Raise UserError, with the commands to use instead, if this host does not match the profile."""
-    problem = mismatch(profile, host)
-    if problem:
+    if problem := other_hardware(profile, host):
         raise UserError(
-            f"{problem}. Nothing was measured. `make report` measures this machine under its own profile; "
-            f"`make render HW={profile.name}` shows the recorded and published results of {profile.title}."
+            f"{problem}. Nothing was measured. {_instead(host)}; `make render HW={profile.name}` shows the recorded "
+            f"and published results of {profile.title}."
         )
+    if problem := _no_build(profile, host):
+        raise UserError(f"{problem}. Nothing was measured.")
+
+
+def _instead(host: Host) -> str:
+    """Return what to type on this host."""
+    try:
+        own = detect(host)
+    except UserError:
+        return "`make report HW=cpu` measures this machine's CPU"
+    return f"`make report HW={own.name}` measures {own.title}" if own else "`make report` measures this machine's GPU"
 
 
 def device_indices(profile: Profile, host: Host) -> list[int]:

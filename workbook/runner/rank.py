@@ -29,11 +29,20 @@ from workbook.trials.trial import Trial, trial_from_dict
 
 
 def main() -> int:
-    """Run the job that the runner sends."""
+    """Run the job that the runner sends. Report also a failure before, between and after its trials."""
     faulthandler.enable()
     os.dup2(2, 1)  # output of libraries goes to the log
     _take_number()
     line = Line()
+    try:
+        return _work(line)
+    except Exception as error:  # noqa: BLE001 - whatever a library raises is the reason of the trials' rows
+        line.send(event="failed", **failure(error))
+        return 3
+
+
+def _work(line: Line) -> int:
+    """Run the trials of the line's job. Return 0, or 3 after a trial that leaves this process in an unknown state."""
     job = line.job
     trials = [trial_from_dict(values) for values in job["trials"]]
     on_gpus = any(trial.device == "cuda" for trial in trials)
