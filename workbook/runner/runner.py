@@ -267,6 +267,7 @@ class _Run:
             versions={**self.host.versions(trial.framework), **details},
             status=outcome["status"],
             reason=outcome["reason"],
+            cause=outcome.get("cause", "here") if outcome["status"] == "unsupported" else None,
             started_at=outcome.get("started_at") or utc_now(),
             wall_s=wall_s,
             phases_s=outcome.get("phases_s", {}),
