@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from workbook.paths import ROOT
 from workbook.runner.available import ask
 
 GIB = 2.0**30
+COMPUTE = "import torch; torch.ones(2, device='cuda').sum().item()"
 REPORT_BYTES = 2 * GIB  # a generous estimate for caches and pages of a quick report
 
 
@@ -104,16 +106,29 @@ def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
     if torch.version.cuda is None:
         yield False, f"{build} is a CPU build: {again}` on this machine, or give TORCH_INDEX."
         return
-    if capability is None:
-        yield None, f"The driver tells no compute capability, so whether {build} has code for the GPU is not known."
-        return
     architectures = [name.removeprefix("sm_") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
     numbers = [int(name.rstrip("af")) for name in architectures]
-    wanted = int(capability.replace(".", ""))
-    # Machine code runs on later minor versions of the same major one.
-    if any(number <= wanted and number // 10 == wanted // 10 for number in numbers):
-        yield True, f"{build} (CUDA {torch.version.cuda}) has code for compute capability {capability}."
+    wanted = int(capability.replace(".", "")) if capability else 0
+    # Machine code runs on later minor versions of the same major one. Without CUDA, PyTorch lists no architectures.
+    if not (capability and numbers) or any(number <= wanted and number // 10 == wanted // 10 for number in numbers):
+        failure = _failure_on_gpu(torch.version.cuda)
+        yield not failure, f"{build} (CUDA {torch.version.cuda}) {failure or 'computes on the GPU'}."
         return
     lacks = f"{build} has no code for compute capability {capability} (it has {', '.join(architectures)})"
     index = "https://download.pytorch.org/whl/cu126"
     yield False, f"{lacks}: {again} TORCH_INDEX={index}`, which serves Pascal and Volta."
+
+
+def _failure_on_gpu(cuda: str) -> str:
+    """Return why PyTorch cannot compute on the GPU and what to do; empty if it can. A fresh process tries it."""
+    asked = subprocess.run(
+        [sys.executable, "-c", COMPUTE], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if asked.returncode == 0:
+        return ""
+    said = [line for line in asked.stderr.splitlines() if line.strip()] or [f"exit code {asked.returncode}"]
+    return (
+        f"can't use the GPU ({said[-1].strip()}), so its trials would be marked unsupported. Make `nvidia-smi` "
+        f"list it without an error, with a driver for CUDA {cuda} or later; a GPU with NVSwitch needs NVIDIA's fabric "
+        "manager too. Then run `make doctor` again"
+    )

@@ -25,8 +25,8 @@ STUDIES = ("05_inference", "07_precision")
 SIZES = {"05_inference": (1, 2, 3, 4, 5, 6), "07_precision": (7, 8, 9, 10)}  # of the trials of each study
 TIMING = {"warmup_s": 0.02, "timed_s": 0.05, "block_s": 0.01, "limit_s": 60.0}
 
-IMPORTS = """import labkit
-from labkit import report, table
+IMPORTS = """import workbook
+from workbook import report, table
 from workbook.trials.trial import Trial"""
 PARAMETERS = """hw = ""
 scale = "quick"

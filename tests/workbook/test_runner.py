@@ -294,8 +294,8 @@ def test_records_of_another_scale_or_version_do_not_count(report: Path) -> None:
     assert run(trials, report, host=upgraded, scale="quick").measured == 1
 
 
-def test_a_crashed_trial_is_retried_and_an_unsupported_one_is_not(report: Path) -> None:
-    both = [trial("raises"), trial("unsupported")]
+def test_a_crashed_trial_is_retried_and_an_impossible_one_is_not(report: Path) -> None:
+    both = [trial("raises"), trial("impossible")]
     first = run(both, report)
     assert (first.measured, first.failed) == (2, 1)
     second = run(both, report)

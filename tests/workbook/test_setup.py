@@ -92,11 +92,29 @@ def test_the_doctor_finds_a_torch_without_code_for_the_gpu(monkeypatch: pytest.M
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90"])
-    for capability, fine in (("7.0", False), ("8.6", True), ("9.0", True), ("15.0", False)):
+    monkeypatch.setattr(doctor, "COMPUTE", "pass")
+    for capability, fine in (("7.0", False), ("8.6", True), ("9.0", True), ("15.0", False), (None, True)):
         gpu = replace(FUTURE_GPU, compute_capability=capability)
         (finding,) = doctor._torch_and_gpu(replace(HOST, gpus=(gpu,)))
         assert finding[0] is fine, capability
         assert fine or "TORCH_INDEX=https://download.pytorch.org/whl/cu126" in finding[1]
+
+
+@pytest.mark.parametrize("architectures", [["sm_90"], []])  # PyTorch lists none while CUDA does not start
+def test_the_doctor_computes_on_the_gpu_before_it_calls_it_fine(
+    architectures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that waits for the fabric manager answers NVML, and CUDA does not start (error 802)."""
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)
+    monkeypatch.setattr(doctor, "COMPUTE", "raise RuntimeError('Error 802: system not yet initialized')")
+    asked = replace(HOST, gpus=(replace(FUTURE_GPU, compute_capability="9.0"),))
+    ((fine, said),) = doctor._torch_and_gpu(asked)
+    assert fine is False and "Error 802: system not yet initialized" in said and "`nvidia-smi`" in said
+    monkeypatch.setattr(doctor, "COMPUTE", "pass")
+    assert [fine for fine, _ in doctor._torch_and_gpu(asked)] == [True]
 
 
 class Pip:

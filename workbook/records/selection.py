@@ -60,7 +60,7 @@ def done(
     *,
     scale: str,
     versions: dict[str, str],
-    source: str,
+    source: str | None = None,
 ) -> set[tuple[str, int]]:
     """Return the (key, pass) pairs that need no further measuring at this scale with these framework versions.
 

@@ -125,7 +125,8 @@ def of_stored(stored: StoredSet) -> tuple[Rule, ...]:
 OF_DOCUMENTS = (
     Rule("never", lambda t: next((name for name in OF_IMAGES if getattr(t, name) != getattr(Trial, name)), None),
         "{value} applies to networks that take images; {model} takes bags of words"),
-    Rule("version", lambda t: "graph" in t.engine, "captured steps load images; {model} takes bags of words"),
+    Rule("version", lambda t: "graph" in t.engine,
+        "the engine {engine} captures steps that load images; {model} takes bags of words"),
 )
 # fmt: on
 

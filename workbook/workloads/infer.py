@@ -47,17 +47,18 @@ def build(trial: Trial, data: DataSet | None) -> InferWorkload:
     """Return the inference workload of a trial. Raise Unsupported if this device or version cannot run it."""
     if data is None:
         raise Unsupported("inference needs images: the trial's `data` names no data set", "never")
-    check((*_of_inputs(data), *PREDICTION), trial)
+    check((*of_inputs(data), *PREDICTION), trial)
     return InferWorkload(trial, data)
 
 
 # fmt: off
-def _of_inputs(data: DataSet) -> tuple[Rule, ...]:
+def of_inputs(data: DataSet) -> tuple[Rule, ...]:
+    """Return the rules of predictions of these images."""
     return (
         Rule("never", lambda t: t.scored and t.weights == "initial",
             "initial weights are not scored: their answers mean nothing"),
         Rule("never", lambda t: data.words or find_model(t.model).words,
-            "inference needs a network that takes images, and data that are images"),
+            "inference needs a model that takes images, and data that are images"),
         Rule("never", lambda t: data.edge_px > t.image_px,
             f"images of {data.edge_px} px ({data.name}) are not scaled down to {{image_px}} px"),
     )
