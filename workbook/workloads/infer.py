@@ -59,8 +59,8 @@ def of_inputs(data: DataSet) -> tuple[Rule, ...]:
             "initial weights are not scored: their answers mean nothing"),
         Rule("never", lambda t: data.words or find_model(t.model).words,
             "inference needs a model that takes images, and data that are images"),
-        Rule("never", lambda t: data.edge_px > t.image_px,
-            f"images of {data.edge_px} px ({data.name}) are not scaled down to {{image_px}} px"),
+        Rule("never", lambda t: data.edge_px > t.image_px and f"{data.edge_px} px ({data.name})",
+            "images of {value} are not scaled down to {image_px} px"),
     )
 # fmt: on
 
