@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.models import build
-from workbook.engines.openvino.network import compile_converted, convert, quantise, why_unsupported
+from workbook.engines.openvino.network import compile_converted, convert, missing, quantise
 from workbook.hardware.host import this_host
 from workbook.statistics import log_interval
 
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--case", nargs="*", default=CASES, metavar="PX:BATCH")
     options = parser.parse_args()
-    reason = why_unsupported()
+    reason = missing()
     if reason:
         print(reason)
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from workbook.paths import ROOT
 from workbook.runner.available import ask
 
 GIB = 2.0**30
+COMPUTE = "import torch; torch.ones(2, device='cuda').sum().item()"
 REPORT_BYTES = 2 * GIB  # a generous estimate for caches and pages of a quick report
 SHARED_BYTES = GIB  # of loaders' processes with images of 224 px, and of NCCL
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, and no file is made
@@ -116,4 +118,20 @@ def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
         if why := why_not(card):
             yield False, why
         else:
-            yield True, f"torch {torch.version} (CUDA {torch.cuda}) is a build for {card.name}."
+            failure = _failure_on_gpu(torch.cuda)
+            yield not failure, f"torch {torch.version} (CUDA {torch.cuda}) {failure or f'computes on {card.name}'}."
+
+
+def _failure_on_gpu(cuda: str | None) -> str:
+    """Return why PyTorch cannot compute on the GPU and what to do; empty if it can. A fresh process tries it."""
+    asked = subprocess.run(
+        [sys.executable, "-c", COMPUTE], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if asked.returncode == 0:
+        return ""
+    said = [line for line in asked.stderr.splitlines() if line.strip()] or [f"exit code {asked.returncode}"]
+    return (
+        f"can't use the GPU ({said[-1].strip()}), so its trials would be marked unsupported. Make `nvidia-smi` "
+        f"list it without an error, with a driver for CUDA {cuda} or later; a GPU with NVSwitch needs NVIDIA's fabric "
+        "manager too. Then run `make doctor` again"
+    )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from labkit.errors import LabkitError
+
+# Why a trial is unsupported. `never`: this device can never run it; `version`: these versions of the framework or of
+# this code cannot; `here`: this machine in its present state cannot, so that every report tries it again.
+Cause = Literal["never", "version", "here"]
 
 
 class Unsupported(LabkitError):  # noqa: N818 - it is the name of a record's status
-    """A trial that this device, build or package set cannot run: its record has the reason and no number."""
+    """A trial that cannot run: its record has the reason, its cause and no number."""
+
+    def __init__(self, reason: str, cause: Cause = "here") -> None:
+        super().__init__(reason)
+        self.cause = cause
 
 
 class GateError(LabkitError):

@@ -77,11 +77,10 @@ class Team:
         dist.all_gather_object(values, value, group=self.control)
         return values
 
-    def agree(self, refused: str | None) -> None:
+    def agree(self, refused: Unsupported | None) -> None:
         """Exchange between ranks whether each can run the trial. Raise Unsupported on every rank if any rank cannot."""
-        for reason in self.gather(refused):
-            if reason is not None:
-                raise Unsupported(str(reason))
+        for refusal in filter(None, self.gather(refused)):
+            raise refusal
 
 
 class World:

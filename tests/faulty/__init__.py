@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,11 +22,13 @@ from types import ModuleType
 from typing import Any
 
 from workbook.errors import GateError, Unsupported
+from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
 from workbook.workloads import Scores
 
 Build = Callable[[Trial, Any], Any]
 GIB = 2**30
+COMPILER = "labkit-test-cc"  # the program that `needs_compiler` needs
 TOLD = ("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")
 OF_USER = ("TORCHDYNAMO_SUPPRESS_ERRORS", "MALLOC_ARENA_MAX")
 MEMORY = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")
@@ -181,6 +184,17 @@ def unsupported(trial: Trial, data: object) -> Steps:
     raise Unsupported("no such engine on this machine")
 
 
+def impossible(trial: Trial, data: object) -> Steps:
+    """Raise Unsupported, as for a combination that no machine can run."""
+    raise Unsupported("a CPU has no such engine", "never")
+
+
+def needs_compiler(trial: Trial, data: object) -> Steps:
+    """Return a workload that this machine runs once a program is installed."""
+    check([Rule("here", lambda _: shutil.which(COMPILER) is None, "Triton finds no C compiler")], trial)
+    return Steps(trial)
+
+
 def odd_facts(trial: Trial, data: object) -> Steps:
     """Return a workload with NaN among its facts, which JSON cannot represent."""
     steps = Steps(trial)
@@ -293,7 +307,7 @@ TOGETHER = ("hang", "kill", "oom", "raises", "unsupported", "where")
 TRAINING = ("apart", "in_buckets", "rounded")
 BUILDS: dict[str, Build] = {
     **{fault.__name__: partial(Steps, fail=fault) for fault in FAULTS},
-    **{build.__name__: build for build in (unsupported, odd_facts, settings, on_device)},
+    **{build.__name__: build for build in (unsupported, impossible, needs_compiler, odd_facts, settings, on_device)},
     **{
         "ok": Steps,
         "gate": Gate,

@@ -10,10 +10,11 @@ torch = pytest.importorskip("torch")
 
 from labkit.data import DataSet, open_data  # noqa: E402
 from tests.prepared import checked, prepared  # noqa: E402
-from workbook.engines.adversarial import support  # noqa: E402
 from workbook.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
+from workbook.engines.adversarial.support import RULES  # noqa: E402
 from workbook.errors import GateError, Unsupported  # noqa: E402
 from workbook.trials.recipes import CLIP, adversarial  # noqa: E402
+from workbook.trials.rules import check  # noqa: E402
 from workbook.trials.trial import Trial  # noqa: E402
 from workbook.workloads import build_workload  # noqa: E402
 
@@ -30,10 +31,12 @@ def digits() -> DataSet:
 def trial_of(engine: str = "graph", **fields: Any) -> Trial:
     usual: dict[str, Any] = {"data": "digits", "classes": 10, "batch": 64}
     trial = Trial(**{**adversarial("cuda")[engine], **usual, **fields})
-    reason = support.why_unsupported(trial)
-    if reason and trial.precision in ("tf32", "bf16"):  # older GPUs lack these
-        pytest.skip(reason)
-    assert not reason, "every GPU supports this trial"
+    try:
+        check(RULES, trial)
+    except Unsupported as refused:
+        if trial.precision in ("tf32", "bf16"):  # older GPUs lack these
+            pytest.skip(str(refused))
+        raise
     return trial
 
 

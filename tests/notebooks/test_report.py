@@ -35,7 +35,7 @@ from tests.workbook.test_site import (
     reporting,
     said_in,
 )
-from workbook.engines.openvino.network import why_unsupported
+from workbook.engines.openvino.network import missing
 from workbook.paths import ROOT
 from workbook.records import Record, parse_line
 from workbook.records.traced import Traced
@@ -171,7 +171,7 @@ def test_a_report_of_quantization_is_complete(smoke: Report) -> None:
     made = smoke.made("08_quantization")
     timed = [one for one in made if one.trial["weights"] == "initial"]
     assert len(made) == 5 and len(timed) == 3
-    why_not = why_unsupported()
+    why_not = missing()
     if why_not is None:
         assert {one.status for one in timed} == {"ok"}, [one.reason for one in timed]
         (int8,) = (one for one in timed if one.trial["precision"] == "int8")
@@ -188,7 +188,7 @@ def test_a_report_of_cpu_vs_gpu_is_complete_without_a_gpu(smoke: Report) -> None
     """The study measures the CPU alone, over numbers of threads, and its claims are not testable."""
     made = smoke.made("06_cpu_vs_gpu")
     for record in made:
-        assert record.status == "ok" or record.reason == why_unsupported("fp32"), record.reason
+        assert record.status == "ok" or record.reason == missing("fp32"), record.reason
     assert {record.trial["device"] for record in made} == {"cpu"}
     swept = [record for record in made if record.trial["threads"]]
     assert swept and all(record.facts["threads"] == record.trial["threads"] for record in swept)

@@ -1,4 +1,4 @@
-"""Engines: unsupported trials are refused with a reason, and the gate refuses a tuned step that computes wrongly."""
+"""Engines: the gate refuses a tuned step that computes wrongly."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ from torch import nn  # noqa: E402
 from labkit.data.augment import TORCH_FORMATS, Augment, Preparation  # noqa: E402
 from labkit.data.loaders import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.models import build  # noqa: E402
-from workbook.engines import device_loader, gate, triton_check  # noqa: E402
+from workbook.engines import device_loader, gate  # noqa: E402
 from workbook.engines.captured import CapturedStep  # noqa: E402
 from workbook.engines.damping import calm, calmed, damp  # noqa: E402
 from workbook.engines.device_loader import DeviceLoader, HostFed  # noqa: E402
 from workbook.engines.precision import TOLERANCES, Tolerance  # noqa: E402
 from workbook.engines.schedule import learning_rates  # noqa: E402
-from workbook.engines.support import why_unsupported  # noqa: E402
 from workbook.engines.training import Training  # noqa: E402
 from workbook.workloads.train import TrainWorkload  # noqa: E402
 
@@ -47,80 +46,6 @@ pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
 TUNED = Trial(model="resnet18", classes=10, batch=16, device="cpu", data="digits", optimizer="sgd_fused")
 GRAPH = {"engine": "graph", "loader": "device"}
 MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
-
-
-# ---- which trials can be trained ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({**GRAPH, "optimizer": "sgd_fused"}, "CUDA graphs need a GPU"),
-        ({"optimizer": "sgd_master", "precision": "bf16"}, "only stay in a captured step"),
-        ({"precision": "tf32"}, "TF32 is a mode of NVIDIA's tensor cores"),
-        ({"precision": "fp16"}, "use BF16 on a CPU"),
-        ({"precision": "int8"}, "does not train in int8"),
-        ({"optimizer": "lion"}, "no optimiser 'lion'"),
-        ({"devices": 2, "engine": "compile"}, None),
-        ({"devices": 2, "engine": "compile", "updates": "asynchronous"}, "the optimiser sgd and the engine eager"),
-        ({"devices": 2, "gradient_precision": "bf16"}, "Gloo has FP16"),
-        ({"gradient_precision": "fp16"}, "one device exchanges no gradients"),
-        ({"updates": "asynchronous"}, "need several devices, FP32"),
-        ({"devices": 2, "updates": "asynchronous", "precision": "bf16"}, "need several devices, FP32"),
-        ({"precision": "bf16"}, None),
-        ({"engine": "compile"}, None),
-        ({"loader": "device"}, "the device's loader needs a GPU"),
-        ({"batch": 1}, "a single value a channel"),
-        ({"batch": 1, "model": "vgg16"}, None),
-    ],
-    ids=str,
-)
-def test_a_cpu_trains_a_trial_or_gives_the_reason_why_not(fields: dict[str, Any], reason: str | None) -> None:
-    _assert_says(Trial(device="cpu", **fields), reason)
-
-
-@pytest.mark.parametrize(
-    ("capability", "fields", "reason"),
-    [
-        ((9, 0), MASTER, None),
-        ((9, 0), {**GRAPH, "optimizer": "sgd"}, "sgd_fused or sgd_master"),
-        ((9, 0), {**MASTER, "loader": "indexed"}, "needs the device's loader"),
-        ((9, 0), {**MASTER, "precision": "fp32"}, "the trial trains in fp32"),
-        ((9, 0), {**MASTER, "devices": 8}, "exchange them in BF16, not in fp32"),
-        ((9, 0), {**MASTER, "devices": 8, "gradient_precision": "bf16"}, None),
-        ((9, 0), {**GRAPH, "optimizer": "sgd_fused", "devices": 2, "gradient_precision": "fp16"}, None),
-        ((7, 0), {"precision": "tf32"}, "tf32 needs compute capability 8.0, this device has 7.0"),
-        ((7, 0), {"precision": "fp16"}, None),
-        ((6, 1), {"engine": "compile"}, "Triton compiles for compute capability 7.0 and later, this device has 6.1"),
-        ((6, 1), {**GRAPH, "optimizer": "sgd_fused"}, None),
-        ((5, 2), {"precision": "fp16"}, "fp16 needs compute capability 5.3, this device has 5.2"),
-        ((3, 5), {}, None),
-    ],
-    ids=str,
-)
-def test_a_gpu_trains_a_trial_or_gives_the_reason_why_not(
-    capability: tuple[int, int], fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
-    asked = triton_check.why_no_triton.__wrapped__  # without its cache
-    works = capability >= triton_check.CAPABILITY  # no kernel can run here
-    monkeypatch.setattr("workbook.engines.support.why_no_triton", lambda device: None if works else asked(device))
-    _assert_says(Trial(device="cuda", **fields), reason)
-
-
-def test_without_a_gpu_its_trials_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    _assert_says(Trial(device="cuda"), "there is no GPU here")
-
-
-def _assert_says(trial: Trial, reason: str | None) -> None:
-    answer = why_unsupported(trial)
-    if reason is None:
-        assert answer is None
-    else:
-        assert answer is not None and reason in answer
-        assert not answer.endswith("."), "the reason is a part of a sentence"
 
 
 # ---- the gate -------------------------------------------------------------------------------------------------------

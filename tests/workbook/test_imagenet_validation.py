@@ -28,11 +28,10 @@ from labkit.errors import DataError, LabkitError, UserError
 from tests.archives import CLASS_FOLDERS, write_validation_set
 from tests.faulty.campaign import HOST
 from tests.prepared import checked
-from tests.workbook.made_records import record_of
 from tests.workbook.test_cli import assert_refused, labkit
 from workbook import study
 from workbook.engines.torchvision_files import PATTERN, read_state
-from workbook.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
+from workbook.engines.weights_files import check_folder, find_weights, why_none
 from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.paths import notebook_of
@@ -50,7 +49,7 @@ torch = pytest.importorskip("torch")
 from labkit.models import build  # noqa: E402
 from labkit.torchvision_import import import_torchvision  # noqa: E402
 from workbook.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
-from workbook.engines.openvino.network import why_unsupported  # noqa: E402
+from workbook.engines.openvino.network import missing  # noqa: E402
 from workbook.workloads._weights import make_network  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250
@@ -339,10 +338,7 @@ def test_a_missing_weights_file_is_named_and_nothing_is_trained(images: DataSet,
         with pytest.raises(Unsupported, match="resnet18-f37072fd"):
             make_network(trial, images)
         assert planned_s(trial, first) == REFUSED_S, "the trial is not timed"
-    refused = record_of("08", TRIAL, 1, status="unsupported", reason=why_none(TRIAL))
-    assert not lacked_weights(refused)
     (weights / "resnet18-f37072fd.pth").touch()
-    assert lacked_weights(refused), "the trial is retried once the file exists"
     more_s = [planned_s(replace(TRIAL, scored=count), first) for count in (0, 1000)]
     assert more_s[1] - more_s[0] == pytest.approx(49), "1 s per 1,000 images of 32 px, and these are 49 times as large"
 
@@ -396,7 +392,7 @@ def test_files_without_batch_norm_counters_are_accepted(state: dict[str, Any], t
 # Images and weights together
 
 
-@pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
 @pytest.mark.parametrize("model", ["resnet18", "googlenet"])
 def test_scores_equal_those_of_torchvisions_model_and_transforms(
     model: str, folder: Path, images: DataSet, weights: Path

@@ -29,7 +29,6 @@ from tests.faulty.campaign import records, run
 from workbook.engines.keras import gate, support
 from workbook.engines.keras import memory as keras_state
 from workbook.engines.keras.host_batches import HostBatches
-from workbook.engines.keras.support import why_unsupported
 from workbook.errors import GateError, Unsupported, is_out_of_memory
 from workbook.hardware.frameworks import KNOWN
 from workbook.paths import ROOT
@@ -209,57 +208,11 @@ def test_a_trial_of_keras_gives_a_record_with_its_facts(tmp_path: Path) -> None:
 # ---- unsupported trials ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("framework", "fields", "reason"),
-    [
-        ("keras-jax", {"engine": "xla"}, None),
-        ("keras-jax", {}, "JAX's operators one by one are not meant for training"),
-        ("keras-jax", {"engine": "function"}, "Keras on JAX has no engine function: it has xla"),
-        ("keras-tensorflow", {"engine": "compile"}, "has no engine compile: it has eager, function, xla"),
-        ("keras-torch", {"precision": "fp16"}, "use BF16 on a CPU"),
-        ("keras-torch", {"precision": "tf32"}, "TF32 is a mode of NVIDIA's tensor cores"),
-        ("keras-torch", {"precision": "int8"}, "does not train in int8"),
-        ("keras-torch", {"model": "alexnet"}, "alexnet is defined for PyTorch alone; Keras has resnet50"),
-        ("keras-torch", {"devices": 2}, "trains on one device in this version"),
-        ("keras-jax", {"engine": "xla", "devices": 2}, None),
-        ("keras-jax", {"engine": "xla", "devices": 2, "nodes": 2}, "its devices are of one machine"),
-        ("keras-torch", {"optimizer": "sgd_fused"}, "no other optimizer than 'sgd'"),
-        ("keras-torch", {"batch": 1}, "a single value a channel"),
-        ("keras-torch", {"batch": 1, "model": "googlenet"}, "a single value a channel"),
-        ("keras-torch", {"batch": 1, "model": "vgg16"}, None),
-        ("keras-torch", {"batch": 1, "model": "googlenet", "image_px": 224}, None),
-    ],
-    ids=str,
-)
-def test_each_framework_gives_a_reason_for_what_it_cannot_train_on_a_cpu(
-    framework: str, fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(support, "find_spec", lambda name: name)  # every package seems installed
-    answer = why_unsupported(Trial(framework=framework, **(ON_CPU | fields)))
-    assert answer is None if reason is None else answer is not None and reason in answer
-    assert not (answer or "").endswith(".")
-
-
 def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "find_spec", lambda name: None if name == "jax" else name)
     asked = Trial(framework="keras-jax", engine="xla", **ON_CPU)
-    assert why_unsupported(asked) == "jax is not installed in the Python that this ran with"
     with pytest.raises(Unsupported, match="jax is not installed"):
         build_workload(asked, open_data("digits"))
-
-
-@pytest.mark.parametrize(
-    ("capability", "precision", "reason"),
-    [
-        (None, "fp32", "there is no GPU here that this tensorflow can use"),
-        ((7, 0), "bf16", "bf16 needs compute capability 8.0, this device has 7.0"),
-        ((9, 0), "tf32", None),
-    ],
-)
-def test_an_insufficient_device_is_the_reason(capability: Any, precision: str, reason: str | None) -> None:
-    asked = Trial(framework="keras-tensorflow", engine="xla", precision=precision)
-    assert support.why_not_here(asked, capability) == reason
-    assert support.why_not_here(replace(asked, device="cpu"), None) is None
 
 
 @pytest.mark.parametrize("engine", ["function", "xla"])

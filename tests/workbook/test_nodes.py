@@ -17,13 +17,12 @@ from labkit.errors import UserError
 from tests.faulty.campaign import TIMING, listed_for
 from tests.several_nodes import Beside
 from tests.workbook.conftest import Measured
-from tests.workbook.made_records import record_of
 from workbook.ranks import Team
 from workbook.records import Record
 from workbook.runner import group
 from workbook.runner.nodes import equality as alike
 from workbook.runner.nodes import network
-from workbook.runner.nodes.allocation import Nodes, lacked_nodes, nodes_here, step_of, too_few_nodes
+from workbook.runner.nodes.allocation import Nodes, nodes_here, step_of, too_few_nodes
 from workbook.runner.nodes.launcher import arguments
 from workbook.runner.nodes.network import interface_of, interfaces_for, network_of, why_not_over
 from workbook.runner.process import Work
@@ -112,17 +111,6 @@ def test_too_few_nodes_are_refused_with_the_command_to_run() -> None:
     assert too_few_nodes(OVER_TWO, Nodes(2)) is None
     reason = too_few_nodes(OVER_TWO, Nodes())
     assert reason is not None and "there is one of 2: `make report ON=slurm HW=... NODES=2`" in reason
-
-
-def test_a_trial_refused_for_want_of_nodes_is_retried_on_enough_nodes(
-    srun: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = record_of("03", OVER_TWO, 1, status="unsupported", reason=too_few_nodes(OVER_TWO, Nodes()))
-    other = record_of("03", OVER_TWO, 1, status="unsupported", reason="no active port")
-    assert not lacked_nodes(refused)
-    for name, value in FIRST_OF_TWO.items():
-        monkeypatch.setenv(name, value)
-    assert lacked_nodes(refused) and not lacked_nodes(other)
 
 
 # ---- the network between them ---------------------------------------------------------------------------------------

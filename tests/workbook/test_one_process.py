@@ -15,7 +15,7 @@ from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.errors import UserError  # noqa: E402
 from labkit.models import build  # noqa: E402
 from workbook.engines import training as engines_training  # noqa: E402
-from workbook.engines.exchange.data_parallel import InParts, split_over_devices, why_not_in_one_process  # noqa: E402
+from workbook.engines.exchange.data_parallel import InParts, split_over_devices  # noqa: E402
 from workbook.errors import GateError, Unsupported  # noqa: E402
 from workbook.trials.trial import Trial  # noqa: E402
 from workbook.workloads import build_workload  # noqa: E402
@@ -156,10 +156,3 @@ def test_the_gate_finds_lost_gradients_and_norms_over_the_whole_batch(
 ) -> None:
     with pytest.raises(GateError):
         through_the_gate(model, data, wrong, monkeypatch)
-
-
-def test_bf16_is_refused_because_threads_would_compute_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    about: dict[str, Any] = {"devices": 2, "batch": 8, "scaling": "strong", "parallel": "one_process"}
-    assert why_not_in_one_process(Trial(**about)) is None
-    assert "autocast to FP16 only" in str(why_not_in_one_process(Trial(precision="bf16", **about)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,15 +16,14 @@ from workbook.workloads import build_workload
 torch = pytest.importorskip("torch")
 
 from workbook.engines.calibration import calibration_batches  # noqa: E402
-from workbook.engines.openvino.network import why_unsupported  # noqa: E402
-from workbook.engines.support import why_unsupported as why_not_trained  # noqa: E402
+from workbook.engines.openvino.network import has_bf16, missing  # noqa: E402
 from workbook.hardware.cpu_limits import usable_cores  # noqa: E402 - they need torch
 from workbook.workloads.infer import InferWorkload  # noqa: E402
 
 PLAIN = Trial(
     workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits", engine="openvino", threads=1
 )
-needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+needs_packages = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +50,7 @@ def test_fp32_predicts_what_the_baseline_predicts(digits: DataSet) -> None:
 
 
 @needs_packages
-@pytest.mark.skipif(why_unsupported("bf16") is not None, reason=str(why_unsupported("bf16")))
+@pytest.mark.skipif(missing() is not None or not has_bf16(), reason="this CPU has no BF16")
 def test_bf16_convolutions_compute_in_bf16(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, precision="bf16"), digits)
     workload.check()
@@ -96,25 +94,6 @@ def test_the_gate_finds_int8_with_wrong_ranges(digits: DataSet, monkeypatch: pyt
         workload.check()
 
 
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"device": "cuda"}, "for CPUs"),
-        ({"precision": "fp16"}, "fp32, bf16, int8, not in fp16"),
-        ({"copies": "included"}, "copies included"),
-        ({"memory_format": "channels_last"}, "memory format"),
-        ({"engine": "triton+graph", "precision": "int8"}, "for GPUs"),
-    ],
-)
-def test_an_unsupported_trial_gives_a_reason(digits: DataSet, fields: dict[str, Any], word: str) -> None:
-    with pytest.raises(Unsupported, match=word):
-        build_workload(replace(PLAIN, **fields), digits)
-
-
-def test_openvino_does_not_train() -> None:
-    assert why_not_trained(replace(PLAIN, workload="train")) == "the engine openvino predicts, it does not train"
-
-
 @pytest.mark.parametrize(("package", "precision"), [("openvino", "fp32"), ("nncf", "int8")])
 def test_a_missing_package_makes_a_trial_unsupported(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, package: str, precision: str
@@ -126,4 +105,4 @@ def test_a_missing_package_makes_a_trial_unsupported(
 
 def test_fp32_needs_no_quantiser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nncf", None)
-    assert why_unsupported("fp32") is None or "nncf" not in str(why_unsupported("fp32"))
+    assert "nncf" not in str(missing("fp32"))

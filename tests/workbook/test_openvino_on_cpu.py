@@ -16,15 +16,15 @@ from workbook.engines.openvino.network import (  # noqa: E402
     CompiledNetwork,
     compile_converted,
     convert,
+    missing,
     quantise,
-    why_unsupported,
 )
 
 BATCH, CLASSES = 16, 10
 CALIBRATION = range(0, 100, 25)
 LARGEST_ERROR = 0.25  # of INT8 with right ranges: measured 0.13, and at least 0.46 with ranges off by a factor of 3
 
-needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+needs_packages = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 def images(first: int, count: int) -> torch.Tensor:

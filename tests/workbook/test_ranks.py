@@ -163,7 +163,7 @@ def test_a_trial_that_a_rank_cannot_run_is_unsupported_and_the_ranks_go_on(made:
 def test_a_trial_on_more_devices_or_nodes_than_there_are_is_unsupported(made: dict[str, Record]) -> None:
     for asked, said in ({"devices": MANY}, f"asks for {MANY} devices"), ({"nodes": 2}, "NODES=2"):
         refused = made[together(**asked).key]
-        assert refused.status == "unsupported"
+        assert (refused.status, refused.cause) == ("unsupported", "here"), "another allocation may have them"
         assert said in (refused.reason or "")
 
 
@@ -175,6 +175,7 @@ def test_bytes_between_devices_are_counted(made: dict[str, Record]) -> None:
     assert summed.facts["wire_bytes_per_step"] == 4096
     alone, small = made[between("all_reduce", devices=1).key], made[between("peer_copy", size=3).key]
     assert (alone.status, small.status) == ("unsupported", "unsupported")
+    assert (alone.cause, small.cause) == ("never", "never"), "the ranks agree on the cause too"
     assert "two devices or more" in (alone.reason or "") and "3 bytes" in (small.reason or "")
 
 

@@ -151,7 +151,9 @@ def test_a_line_has_the_fields_of_the_contract() -> None:
 
 def test_a_record_has_a_status_of_the_contract() -> None:
     for status in get_args(Status):
-        assert record(status=status).is_final == (status not in ("timeout", "crashed"))
+        assert record(status=status).is_final == (status not in ("timeout", "crashed", "unsupported"))
+    for cause, final in (("never", True), ("version", True), ("here", False), (None, False)):
+        assert record(status="unsupported", cause=cause).is_final == final
     with pytest.raises(ValueError, match="status"):
         record(status="failed")
 

@@ -22,12 +22,13 @@ import pytest
 
 from labkit.errors import LabkitError, UserError
 from tests.commands import apart
+from tests.faulty import COMPILER
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, listed_for, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
 from tests.workbook.made_records import blocks
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
-from workbook.records.selection import is_complete, rounds_complete
+from workbook.records.selection import at_scale, is_complete, rounds_complete
 from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.report import plan
@@ -211,6 +212,24 @@ def test_a_configuration_that_another_study_measured_is_not_measured_again(repor
     assert run(in_jax, report, study="02_batch_size", host=upgraded).measured == 1, "another version counts for none"
 
 
+def test_what_one_study_measured_replaces_what_another_could_only_try(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, other = [trial("needs_compiler")], "02_batch_size"
+    for study in (STUDY, other):
+        assert run(wanted, report, study=study).measured == 1
+    (tmp_path / COMPILER).write_text("#!/bin/sh\n")
+    (tmp_path / COMPILER).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert run(wanted, report).measured == 1
+    assert run(wanted, report, study=other).measured == 0, "the other study shows this measurement"
+    store = Store(report)
+    together, places = read_together(store, other, HOST.id)
+    (shown,) = at_scale(together, "smoke")
+    assert (shown.status, places[id(shown)]) == ("ok", (STUDY, 2))
+    assert is_complete(together, "smoke")
+
+
 def test_a_gate_that_was_passed_with_this_code_is_left_out(report: Path) -> None:
     gated = [trial("with_gate")]
     assert run(gated, report, passes=2, rounds=[1, 2, 3]).measured == 3
@@ -296,8 +315,8 @@ def test_records_of_another_scale_or_version_do_not_count(report: Path) -> None:
     assert run(trials, report, host=upgraded, scale="quick").measured == 1
 
 
-def test_a_crashed_trial_is_retried_and_an_unsupported_one_is_not(report: Path) -> None:
-    both = [trial("raises"), trial("unsupported")]
+def test_a_crashed_trial_is_retried_and_an_impossible_one_is_not(report: Path) -> None:
+    both = [trial("raises"), trial("impossible")]
     first = run(both, report)
     assert (first.measured, first.failed) == (2, 1)
     second = run(both, report)

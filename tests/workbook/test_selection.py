@@ -139,9 +139,20 @@ def test_a_study_is_complete_when_every_trial_of_every_pass_was_tried() -> None:
 
 def test_a_crash_is_retried_and_exhausted_memory_is_not() -> None:
     for status in ("crashed", "timeout", "oom", "unsupported", "withdrawn"):
-        final = status not in ("crashed", "timeout")
+        final = status not in ("crashed", "timeout", "unsupported")
         failed = record(status=status)
         assert (done([failed], scale="smoke", versions={"torch": "2.11"}) == {(failed.key, 1)}) is final
+
+
+def test_a_trial_is_tried_again_when_the_cause_of_its_refusal_may_have_gone() -> None:
+    def is_done(cause: str | None, *, torch: str = "2.11", source: str = "a") -> bool:
+        versions = {"torch": "2.11", "source": "a"}
+        refused = record(status="unsupported", reason="no", cause=cause, versions=versions)
+        return bool(done([refused], scale="smoke", versions={"torch": torch}, source=source))
+
+    assert is_done("never") and is_done("never", source="b"), "no code makes a GPU of a CPU"
+    assert is_done("version") and not is_done("version", source="b") and not is_done("version", torch="2.12")
+    assert not is_done("here") and not is_done(None), "older records tell no cause"
 
 
 def test_the_scale_shown_is_the_largest_complete_one() -> None:

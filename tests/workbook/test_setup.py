@@ -92,6 +92,7 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.
 def test_the_doctor_finds_a_torch_that_does_not_run_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed", lambda: Torch("2.13.0+cu130", "13.0"))
     monkeypatch.setattr(builds, "installed", doctor.installed)
+    monkeypatch.setattr(doctor, "COMPUTE", "pass")
     for capability, fine in (("7.0", False), ("8.6", True), ("9.0", True), ("3.5", False)):
         gpu = replace(FUTURE_GPU, compute_capability=capability)
         (finding,) = doctor._torch_and_gpu(replace(HOST, gpus=(gpu,)))
@@ -119,6 +120,18 @@ def machine_with(monkeypatch: pytest.MonkeyPatch, *, gpu: bool) -> None:
     monkeypatch.setattr(bootstrap, "_cards", lambda: [Card("NVIDIA Z900", (15, 0), "999.1")] if gpu else [])
     monkeypatch.setattr(bootstrap.shutil, "which", lambda _: None)
     monkeypatch.setattr(bootstrap.sys, "platform", "linux")
+
+
+def test_the_doctor_computes_on_the_gpu_before_it_calls_it_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that waits for the fabric manager answers NVML, and CUDA does not start (error 802)."""
+    monkeypatch.setattr(doctor, "installed", lambda: Torch("2.13.0+cu130", "13.0"))
+    monkeypatch.setattr(builds, "installed", doctor.installed)
+    monkeypatch.setattr(doctor, "COMPUTE", "raise RuntimeError('Error 802: system not yet initialized')")
+    asked = replace(HOST, gpus=(replace(FUTURE_GPU, compute_capability="9.0"),))
+    ((fine, said),) = doctor._torch_and_gpu(asked)
+    assert fine is False and "Error 802: system not yet initialized" in said and "`nvidia-smi`" in said
+    monkeypatch.setattr(doctor, "COMPUTE", "pass")
+    assert [fine for fine, _ in doctor._torch_and_gpu(asked)] == [True]
 
 
 class Pip:

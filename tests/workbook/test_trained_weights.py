@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from labkit.data import DataSet, Split, open_data
 from labkit.errors import LabkitError, UserError
 from tests.prepared import checked
-from tests.workbook.made_records import blocks, record_of
-from workbook.engines import weights_files
-from workbook.engines.weights_files import check_folder, file_name, find_weights, lacked_weights, read_weights
+from tests.workbook.made_records import blocks
+from workbook.engines.weights_files import check_folder, file_name, find_weights, read_weights
 from workbook.errors import Unsupported
 from workbook.records import Blocks
 from workbook.records.scored import Scored, pack, unpack
+from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import BuildsInPhases, build_workload
 from workbook.workloads._validation import scoring_split, split_sha256
@@ -36,7 +36,7 @@ torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
 from workbook.engines.normalised import fold_back, has_batch_norm, normalise  # noqa: E402
-from workbook.engines.openvino.network import why_unsupported  # noqa: E402 - they need torch
+from workbook.engines.openvino.network import missing  # noqa: E402 - they need torch
 from workbook.engines.scoring import score  # noqa: E402
 from workbook.engines.torchvision_files import read_state  # noqa: E402
 from workbook.workloads import _weights  # noqa: E402
@@ -102,7 +102,7 @@ def test_scoring_gives_the_accuracy_of_the_training(here: Path, digits: DataSet)
     assert torch.equal(next(workload._pool), workload._pool.batches[0]), "scoring leaves the pool at its first batch"
 
 
-@pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_int8_classifies_nearly_all_images_like_fp32(here: Path, digits: DataSet) -> None:
     scores = {
         precision: checked(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
@@ -122,15 +122,28 @@ def test_the_reason_on_a_cpu_without_weights_names_their_sources(
         build_workload(TRAINED, digits)
 
 
-def test_a_trial_refused_for_want_of_weights_is_retried_once_they_exist(
-    here: Path, digits: DataSet, monkeypatch: pytest.MonkeyPatch
+def test_the_same_call_measures_a_trial_once_its_weights_have_arrived(
+    trained: Path, digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = replace(TRAINED, data_checksum=digits.checksum)
-    refused = record_of("08", trial, 1, status="unsupported", reason=weights_files.why_none(trial))
-    assert lacked_weights(refused)
-    assert not lacked_weights(record_of("08", trial, 1, status="unsupported", reason="nncf is missing"))
-    monkeypatch.setenv("LABKIT_CACHE", "/nowhere")
-    assert not lacked_weights(refused)
+    trial = replace(TRAINED, data_checksum=digits.checksum, batch=16, scored=0)
+    impossible = replace(trial, weights="initial", precision="tf32")
+    monkeypatch.setattr("workbook.study.check_folder", Path)  # the folder is empty at first
+    lab = open_study("08_quantization", hw="cpu", scale="smoke", weights=tmp_path)
+
+    def tried(of: Trial) -> list[str]:
+        lab.measure([trial, impossible])
+        return [record.status for record in lab.store.read(lab.study.id, lab.host.id) if record.key == of.key]
+
+    for times in (1, 2):
+        assert tried(trial) == ["unsupported"] * times, "each call tries it again"
+    (today,) = {record.started_at[:10] for record in lab.store.read(lab.study.id, lab.host.id)}
+    frame = lab.measure([trial, impossible]).frame().set_index("weights")
+    assert frame.loc["trained", "reason"].endswith(f", when it was tried on {today}")
+    assert frame.loc["initial", "reason"].endswith("a CPU has none"), "no day changes what a CPU is"
+    shutil.copy(trained / file_name(trial), tmp_path)
+    assert tried(trial)[-1] == "ok"
+    assert tried(trial).count("ok") == 1, "it is measured once"
+    assert tried(impossible) == ["unsupported"], "what no machine can do is tried once"
 
 
 def test_a_model_without_a_schedule_is_not_trained(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ class Side:
             return None
         if not records:
             return "no record"
-        return f"{records[0].status}: {records[0].reason}" if records[0].reason else records[0].status
+        return f"{records[0].status}: {records[0].dated_reason}" if records[0].reason else records[0].status
 
     def same_records(self, other: Side) -> bool:
         """Return whether both sides have the same profile, study and host, and so share passes."""

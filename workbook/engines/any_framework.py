@@ -1,9 +1,11 @@
-"""Reasons why a trial cannot be computed that hold in every framework. Imports no framework."""
+"""Rules of support that hold in every framework. Imports no framework."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from labkit.models import MODELS
-from workbook.trials.trial import Trial
+from workbook.trials.rules import Rule
 
 # The lowest compute capability whose arithmetic units support a format.
 # Source: NVIDIA, CUDA C++ Programming Guide, "Arithmetic".
@@ -11,28 +13,30 @@ NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "int8": (7, 
 # Families whose last batch norm layers see one pixel of a 32x32 image. Inception-v3 does not take such images.
 ENDS_WITH_ONE_PIXEL = ("resnet", "googlenet", "inception_bn")
 
-
-def why_too_old(precision: str, has: tuple[int, int]) -> str | None:
-    """Return why a device of compute capability `has` cannot compute in `precision`; None if it can."""
-    needs = NEEDS_CAPABILITY.get(precision, (0, 0))
-    if has >= needs:
-        return None
-    dotted = [".".join(map(str, capability)) for capability in (needs, has)]
-    return f"{precision} needs compute capability {dotted[0]}, this device has {dotted[1]}"
-
-
-def why_not_on_cpu(precision: str, *, trains: bool = True) -> str | None:
-    """Return why no CPU computes in `precision`; None if some do."""
-    if precision == "tf32":
-        return "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
-    if precision == "fp16" and trains:
-        return "FP16 training needs loss scaling, which frameworks do on GPUs only: use BF16 on a CPU"
-    return None
+# fmt: off
+TF32_ON_A_CPU = Rule("never", lambda t: t.device == "cpu" and t.precision == "tf32",
+    "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none")
+FP16_ON_A_CPU = Rule("version", lambda t: t.device == "cpu" and t.precision == "fp16",
+    "FP16 training needs loss scaling, which frameworks do on GPUs only: use BF16 on a CPU")
+ONE_IMAGE = Rule("never", lambda t: t.batch_of_device == 1 and t.image_px == 32 and _ends_with_one_pixel(t.model),
+    "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images")
 
 
-def why_not_normalised(trial: Trial) -> str | None:
-    """Return why batch norm cannot train on a batch of one image; None if it can, as with every larger batch."""
-    entry = MODELS.get(trial.model)
-    if entry is None or trial.batch_of_device > 1 or trial.image_px != 32 or entry.family not in ENDS_WITH_ONE_PIXEL:
-        return None
-    return "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images"
+def of_gpu(backend: str, capability: Callable[[], tuple[int, int] | None]) -> tuple[Rule, ...]:
+    """Return the rules of a back end's GPU. `capability` is its compute capability, None if it sees no GPU."""
+    return (
+        Rule("here", lambda t: t.device == "cuda" and capability() is None,
+            f"there is no GPU here that this {backend} can use"),
+        Rule("never", lambda t: t.device == "cuda" and _lacks(NEEDS_CAPABILITY.get(t.precision, (0, 0)), capability()),
+            "{precision} needs compute capability {value}"),
+    )
+# fmt: on
+
+
+def _lacks(needs: tuple[int, int], has: tuple[int, int] | None) -> str | None:
+    """Return `8.0, this device has 7.0` for a device that is too old; None for any other."""
+    return None if has is None or tuple(has) >= needs else "{}.{}, this device has {}.{}".format(*needs, *has)
+
+
+def _ends_with_one_pixel(model: str) -> bool:
+    return model in MODELS and MODELS[model].family in ENDS_WITH_ONE_PIXEL

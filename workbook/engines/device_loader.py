@@ -19,7 +19,7 @@ from labkit.data.augment import TORCH_FORMATS, MemoryFormat, Preparation
 from labkit.data.dataset import Split
 from labkit.data.loaders import Batch, Loader, StreamingLoader, upload
 from labkit.data.order import WHOLE, Shard, make_order
-from workbook.engines.triton_check import why_no_triton
+from workbook.engines.triton_check import works
 from workbook.storage.readers.fed import FedLoader
 
 HostLoader: TypeAlias = StreamingLoader | FedLoader
@@ -115,7 +115,7 @@ class DeviceLoader(StaticBatch):
         self._capacity = 2 * self._part
         self._ring = torch.zeros(self._capacity, dtype=torch.int32, device=device)
         self._step = torch.zeros((), dtype=torch.int64, device=device)
-        self._one_kernel = why_no_triton(device) is None if one_kernel is None else one_kernel
+        self._one_kernel = works(device) if one_kernel is None else one_kernel
         self._offsets = torch.arange(batch, device=device)
         self.rewind()
 

@@ -1,4 +1,4 @@
-"""A precision in training: modes that it sets, devices that have it, and its tolerances against the baseline step."""
+"""A precision in training: modes that it sets, and its tolerances against the baseline step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from workbook.engines.any_framework import why_not_on_cpu, why_too_old
 from workbook.trials.trial import Trial
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -33,20 +32,9 @@ TOLERANCES = {
 }
 
 
-def why_unsupported(trial: Trial) -> str | None:
-    """Return why this device does not train in the trial's precision; None if it does."""
-    if trial.precision not in TOLERANCES:
-        return f"the training workload does not train in {trial.precision}"
-    return why_not_here(trial, trains=True)
-
-
-def why_not_here(trial: Trial, *, trains: bool = False) -> str | None:
-    """Return why this device cannot compute in the trial's precision; None if it can."""
-    if trial.device == "cpu":
-        return why_not_on_cpu(trial.precision, trains=trains)
-    if not torch.cuda.is_available():
-        return "there is no GPU here that this PyTorch can use"
-    return why_too_old(trial.precision, torch.cuda.get_device_capability())
+def capability() -> tuple[int, int] | None:
+    """Return the compute capability of the GPU; None if this PyTorch can use none."""
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
 def set_modes(trial: Trial) -> None:

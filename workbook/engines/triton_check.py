@@ -9,18 +9,24 @@ import torch
 CAPABILITY = (7, 0)
 
 
+def works(device: torch.device) -> bool:
+    """Return whether Triton's kernels run on the device."""
+    return device.type == "cuda" and not too_old() and not fault()
+
+
+def too_old() -> str | None:
+    """Return the device's compute capability, such as 6.1, if Triton has no code for it; else None."""
+    has = torch.cuda.get_device_capability()
+    return None if has >= CAPABILITY else "{}.{}".format(*has)
+
+
 @cache
-def why_no_triton(device: torch.device) -> str | None:
-    """Return why Triton kernels cannot run on the device, without a full stop, or None if they can. Runs a kernel."""
-    if device.type != "cuda":
-        return "Triton kernels need a CUDA device"
-    has = torch.cuda.get_device_capability(device)
-    if has < CAPABILITY:
-        return f"Triton compiles for compute capability 7.0 and later, this device has {has[0]}.{has[1]}"
+def fault() -> str | None:
+    """Return why Triton's kernels cannot run now, without a full stop, or None if they can. Runs a kernel."""
     try:
         from workbook.engines.batch_kernel import probe
 
-        seen = torch.zeros(1, dtype=torch.int32, device=device)
+        seen = torch.zeros(1, dtype=torch.int32, device="cuda")
         probe[(1,)](seen)
         return None if int(seen) == 1 else "Triton's kernels give wrong results here"
     except Exception as error:  # noqa: BLE001 - any obstacle counts: no Triton, no compiler, no headers

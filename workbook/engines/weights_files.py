@@ -22,12 +22,10 @@ from labkit.errors import LabkitError, UserError
 from labkit.files import rewriting, users_path
 from labkit.models.catalogue import MODELS
 from workbook.engines import torchvision_files
-from workbook.records import Record
 from workbook.trials.trial import Trial
 
 RECIPE_VERSION = 1  # raised with any change to how weights are trained
 FORMAT = 1
-NONE = "no trained weights"  # how the reason of a trial without weights begins
 _NAME = re.compile(r"(?P<model>[a-z0-9_]+)-\d+px-[0-9a-f]{16}\.pt")
 
 
@@ -115,16 +113,11 @@ def can_train(trial: Trial) -> bool:
 
 def why_none(trial: Trial) -> str:
     """Return that the trial has no weights, and what to do, as a sentence without a full stop."""
-    of = f"{trial.model} at {trial.image_px} px on {trial.data}"
+    none = f"no trained weights for {trial.model} at {trial.image_px} px on {trial.data}"
     if of_torchvision(trial):
         name = torchvision_files.published_name(trial.model)
-        return f"{NONE} for {of}: give a folder with WEIGHTS=… that holds torchvision's {name}"
-    return f"{NONE} for {of}: a GPU trains them, or give a folder with WEIGHTS=… that holds {file_name(trial)}"
-
-
-def lacked_weights(record: Record) -> bool:
-    """Return whether a trial was refused for lack of weights that exist now; it is then tried again."""
-    return (record.reason or "").startswith(NONE) and find_weights(record.as_trial) is not None
+        return f"{none}: give a folder with WEIGHTS=… that holds torchvision's {name}"
+    return f"{none}: a GPU trains them, or give a folder with WEIGHTS=… that holds {file_name(trial)}"
 
 
 def state_sha256(state: dict[str, Any]) -> str:

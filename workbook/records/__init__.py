@@ -3,6 +3,7 @@
 from workbook.records.record import (
     PROTOCOL,
     SCHEMA,
+    TRIED,
     Blocks,
     Epoch,
     Epochs,
@@ -20,6 +21,7 @@ from workbook.records.record import (
 __all__ = [
     "PROTOCOL",
     "SCHEMA",
+    "TRIED",
     "Blocks",
     "Epoch",
     "Epochs",

@@ -14,6 +14,7 @@ from labkit.errors import UserError
 from labkit.telemetry.summary import Telemetry
 from labkit.timing.blocks import Blocks as _Blocks
 from labkit.timing.blocks import Count, Seconds
+from workbook.errors import Cause
 from workbook.hardware.frameworks import version_of
 from workbook.records.packed import packed, unpacked
 from workbook.records.reads import Reads
@@ -34,8 +35,8 @@ _OF_EVERY_TRIAL = ("workload", "model", "classes", "framework", "device", "devic
 
 # `withdrawn`: a result that was found to be wrong after it was recorded, and removed, with the reason.
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported", "withdrawn"]
-# A trial that runs out of memory or is unsupported will fail again. A crash or a hang may pass, so it is tried again.
-FINAL: frozenset[str] = frozenset(get_args(Status)) - {"timeout", "crashed"}
+# A trial that runs out of memory will fail again. A crash or a hang may pass, so it is tried again.
+TRIED: frozenset[str] = frozenset(get_args(Status)) - {"timeout", "crashed"}
 
 
 def _integers(values: Any) -> Any:
@@ -149,6 +150,7 @@ class Record(_Part):
     environment: dict[str, str] = {}  # variables that frameworks read; empty before 27 November 2026
     status: Status
     reason: str | None = None
+    cause: Cause | None = None  # of an unsupported trial; none in records before 27 November 2026
     started_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d")]
     wall_s: float
     phases_s: dict[str, float] = {}
@@ -205,12 +207,20 @@ class Record(_Part):
 
     @property
     def is_final(self) -> bool:
-        """Whether the (trial, pass) pair needs no further attempt."""
-        return self.status in FINAL
+        """Whether the (trial, pass) pair needs no further attempt. The state of a machine may change."""
+        return self.status in TRIED and (self.status != "unsupported" or self.cause in ("never", "version"))
+
+    @property
+    def dated_reason(self) -> str:
+        """The reason of a failure for readers: it has the day if a state of the machine is the cause; else empty."""
+        dated = f", when it was tried on {self.started_at[:10]}" if self.reason and self.cause == "here" else ""
+        return f"{self.reason or ''}{dated}"
 
     def line(self) -> str:
         """Return the record as its JSON line in the file, with the file's field names (`schema`, `pass`)."""
         values = self.model_dump(mode="json")
+        if self.cause is None:
+            del values["cause"]
         ordered = {"schema": values.pop("schema_version"), **values}
         ordered = {("pass" if name == "pass_number" else name): value for name, value in ordered.items()}
         return json.dumps(ordered, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

@@ -7,7 +7,7 @@ JupyterLab are shown there, and on a page only if no report has measured the stu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from workbook.records import PROTOCOL, Record, short_hash
 from workbook.records.shared import read_together
@@ -60,18 +60,17 @@ def done(
     *,
     scale: str,
     versions: dict[str, str],
-    again: Callable[[Record], bool] = lambda _: False,
+    source: str | None = None,
 ) -> set[tuple[str, int]]:
     """Return the (key, pass) pairs that need no further measuring at this scale with these framework versions.
 
     `versions` holds the present version of each framework (`Host.framework_versions`); a record counts only if its
-    framework has the same version. `again` returns whether the host now has what an unsupported trial lacked.
+    framework has the same version. A trial that a version cannot run is tried again by other code too (`source`).
     """
     pairs = set()
     for record in latest(records):
         same = record.framework_version == versions.get(record.framework)
-        if record.status == "unsupported" and again(record):
-            continue
+        same &= record.cause != "version" or record.versions.get("source") == source
         if record.scale == scale and record.is_final and same:
             pairs.add((record.key, record.pass_number))
     return pairs

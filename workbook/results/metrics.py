@@ -38,7 +38,7 @@ def metric_of(results: StudyRecords, record: Record, metric: str) -> float | Non
 def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     """Return why a record has no value of a metric."""
     if record.status != "ok":
-        return f"{record.status}: {record.reason}" if record.reason else record.status
+        return f"{record.status}: {record.dated_reason}" if record.reason else record.status
     if metric == "cost_per_million_images" and results.profile.price_of(record.trial["device"]) is None:
         return (
             f"params/{results.profile.name}.yaml gives no price: add `cost` with `currency`, `per_hour` (`value` and "

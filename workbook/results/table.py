@@ -332,7 +332,7 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "commit": record.versions.get("commit", "unknown"),
         "record": f"{records.file(record.study)}:{line}",
         "status": record.status,
-        "reason": record.reason or "",
+        "reason": record.dated_reason,
         **{metric: metric_of(records, record, metric) for metric in METRICS},
         "key_hash": short_hash(record.key),
     }

@@ -23,11 +23,9 @@ from workbook.hardware.frameworks import (
     packages_of,
     title_of,
 )
-from workbook.records import Record
 from workbook.runner.protocol import without_paths
 
 ANSWERS_S = 300.0  # importing a framework from a cold network disk can take minutes
-CANNOT = "can't run here: "
 SAID_CHARACTERS = 300
 
 
@@ -44,12 +42,6 @@ def why_not(framework: str, device: str, *, gpu: str = "") -> str | None:
     PyTorch is never probed, because its trials report what they lack. `gpu` and caching are as in `ask`.
     """
     return ask(framework, device, gpu=gpu).reason if is_keras(framework) else None
-
-
-def lacked_framework(record: Record) -> bool:
-    """Return whether a record's trial lacked a framework that is available now, so that the trial must run again."""
-    refused = (record.reason or "").startswith(f"{title_of(record.framework)} {CANNOT}")
-    return refused and why_not(record.framework, record.as_trial.device) is None
 
 
 def ask(framework: str, device: str, *, gpu: str = "") -> Answer:
@@ -99,7 +91,7 @@ def _answer(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
 
 
 def _refused(framework: str, why: str) -> Answer:
-    return Answer(reason=without_paths(f"{title_of(framework)} {CANNOT}{why}. {KNOWN[framework].setup}"))
+    return Answer(reason=without_paths(f"{title_of(framework)} can't run here: {why}. {KNOWN[framework].setup}"))
 
 
 def _said(error: Exception) -> str:

@@ -101,7 +101,7 @@ def follow(trial: Trial, of_pass: Pass, data: Data, *, gate_passed: bool = False
 def failure(error: Exception) -> Event:
     """Return status and reason of a trial that raised, and the traceback of an unexpected exception."""
     if isinstance(error, Unsupported):
-        return _failed("unsupported", str(error))
+        return {**_failed("unsupported", str(error)), "cause": error.cause}
     if isinstance(error, GateError):
         return _failed("crashed", f"correctness gate: {error}")
     if isinstance(error, LabkitError):

@@ -10,7 +10,7 @@ from workbook.hardware.matching import mismatch
 from workbook.records import Record
 from workbook.records.selection import done, host_to_show
 from workbook.records.shared import read_together
-from workbook.runner.plan import estimate_s, lacked, pass_at, passes_by_key
+from workbook.runner.plan import estimate_s, pass_at, passes_by_key
 from workbook.session import Session
 from workbook.trials.trial import Trial
 
@@ -52,5 +52,5 @@ def what_is_missing(
 
 
 def finished_pairs(records: Iterable[Record], scale: str, host: Host) -> set[tuple[str, int]]:
-    """Return the (key, pass) pairs that this host measured, or tried in vain and lacks the same thing still."""
-    return done(records, scale=scale, versions=host.framework_versions(), again=lacked)
+    """Return the (key, pass) pairs that this host measured, or that it cannot run in any state."""
+    return done(records, scale=scale, versions=host.framework_versions(), source=host.source)

@@ -9,13 +9,11 @@ from pathlib import Path
 from statistics import median
 
 from labkit.timing import ENERGY_WINDOW_S, LONGEST_GAP_S
-from workbook.engines.weights_files import can_train, find_weights, lacked_weights
+from workbook.engines.weights_files import can_train, find_weights
 from workbook.hardware.frameworks import is_keras, missing_from
 from workbook.hardware.profile import Profile, Timing
 from workbook.records import Record
 from workbook.records.selection import latest
-from workbook.runner.available import lacked_framework
-from workbook.runner.nodes.allocation import lacked_nodes
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
@@ -33,16 +31,11 @@ COMPILES = ("compile", "function", "xla")  # prefixes of the engines that compil
 CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # INT8 calibration: ResNet-50's ranges from 1,250 small images
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px scored per second; other sizes scale by their area
 TRAIN_WEIGHTS_S = 6.0  # training weights on a GPU: about 25 s once, spread over the trials that share them
-REFUSED_S = 0.4  # a trial that lacks its weights or its framework
+REFUSED_S = 0.4  # a trial that this machine cannot run now
 TRACE_S = 1.0  # a traced trial: the profiler's start and the memory measurement
 TRACED_STEP_S = 0.05  # each traced step with the analysis of its trace, up to the trial's limit
 STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # each step before a trace: eager, or replayed as a CUDA graph
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # an epoch of a training run with its validation: a guess until it has run once
-
-
-def lacked(record: Record) -> bool:
-    """Return whether a record's trial lacked weights, nodes or a framework that are here now: it must run again."""
-    return lacked_weights(record) or lacked_nodes(record) or lacked_framework(record)
 
 
 def passes_of(trial: Trial, full: int) -> int:
@@ -107,12 +100,13 @@ def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
     """Return the expected seconds of each trial by its key, without the start of its process.
 
     Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither. A trial
-    without a record of its own takes as long as on other data: a plan for other hardware knows no data.
+    without a record of its own takes as long as on other data: a plan for other hardware knows no data. A trial that
+    this machine could not run is expected to be refused again.
     """
     wall_s: dict[str | Trial, list[float]] = {}
     for record in latest(records):
         alike = (record.pass_number == 1, record.short) == (of_pass.number == 1, of_pass.short)
-        if record.status == "ok" and record.scale == scale and alike:
+        if record.status in ("ok", "unsupported") and record.scale == scale and alike:
             for key in (record.key, without_data(record.as_trial)):
                 wall_s.setdefault(key, []).append(record.wall_s)
     recorded = {t.key: wall_s.get(t.key) or wall_s.get(without_data(t)) for t in trials}

@@ -15,6 +15,7 @@ from workbook.errors import Unsupported
 from workbook.hardware.frameworks import is_keras
 from workbook.runner.nodes.equality import why_not_over_nodes
 from workbook.storage import StoredSet
+from workbook.trials.rules import Rule, check
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import (
     AnswersQueries,
@@ -27,6 +28,13 @@ from workbook.workloads import (
     Workload,
     build_workload,
 )
+
+# fmt: off
+TOGETHER = (
+    Rule("version", lambda t: t.parallel == "one_process" and t.workload != "train" and "." not in t.workload,
+        "one process for all devices supports only training, not the {workload} workload: leave parallel"),
+)
+# fmt: on
 
 
 class Data:
@@ -102,16 +110,14 @@ def prepared_workload(
 
 def _built(trial: Trial, data: Data) -> Workload:
     """Return the workload. Raise Unsupported on every rank of a team if any rank cannot build it."""
-    team, refused, workload = ranks.team(), None, None
+    team, workload = ranks.team(), None
+    refused: Unsupported | None = None
     try:
         if reason := why_not_over_nodes(trial, team):
             raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
             raise Unsupported(f"the trial asks for {trial.devices} devices, and fewer are usable here")
-        if trial.parallel == "one_process" and trial.workload != "train" and "." not in trial.workload:
-            raise Unsupported(
-                f"one process for all devices supports only training, not the {trial.workload} workload: leave parallel"
-            )
+        check(TOGETHER, trial)
         workload = build_workload(trial, data.of(trial), data.weights)
         for asked, can, lacks in (
             (trial.queries, AnswersQueries, "answers no queries"),
@@ -119,13 +125,13 @@ def _built(trial: Trial, data: Data) -> Workload:
             (trial.samples, DrawsSamples, "makes no images, so it has no samples"),
         ):
             if asked and not isinstance(workload, can):
-                raise Unsupported(f"the {trial.workload} workload {lacks}")
+                raise Unsupported(f"the {trial.workload} workload {lacks}", "version")
         if trial.epochs and not isinstance(workload, ReadsFiles):
             trains_epochs(trial, workload)
     except Unsupported as error:
         if team is None:
             raise
-        refused = str(error)
+        refused = error
     if team is not None:
         team.agree(refused)
     assert workload is not None
@@ -135,5 +141,5 @@ def _built(trial: Trial, data: Data) -> Workload:
 def trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
     """Return the workload as one that trains whole epochs. Raise Unsupported if it does not."""
     if not isinstance(workload, TrainsEpochs):
-        raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
+        raise Unsupported(f"the {trial.workload} workload does not train whole epochs", "version")
     return workload

@@ -289,6 +289,7 @@ class _Run:
             environment=dict(self.session.environment),
             status=outcome["status"],
             reason=outcome["reason"],
+            cause=outcome.get("cause", "here") if outcome["status"] == "unsupported" else None,
             started_at=outcome.get("started_at") or utc_now(),
             wall_s=wall_s,
             phases_s=outcome.get("phases_s", {}),

@@ -37,7 +37,7 @@ def threads_of(trial: Trial) -> Iterator[None]:
             f"processors, affinity mask and control group allow)"
         )
     if not on_torch:
-        raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}")
+        raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}", "version")
     import torch
 
     before = torch.get_num_threads()

@@ -111,5 +111,9 @@ def _setting(model: str, image_px: int, batch: int) -> str:
 
 
 def _first_clause(reason: str) -> str:
-    """Return `jax is not installed` for `Keras on JAX can't run here: jax is not installed. `make setup-jax` …`."""
-    return re.split(r"[.:] ", reason.rpartition(" can't run here: ")[2])[0]
+    """Return `jax is not installed` for `Keras on JAX can't run here: jax is not installed. `make setup-jax` …`.
+
+    The day of the attempt stays, for example `, when it was tried on 2026-11-27`.
+    """
+    why, when, day = reason.partition(", when it was tried on ")
+    return re.split(r"[.:] ", why.rpartition(" can't run here: ")[2])[0] + when + day

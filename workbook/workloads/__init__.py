@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
 from labkit.errors import LabkitError, one_of
-from workbook.errors import Unsupported
 from workbook.records.scored import Scored
 from workbook.storage import StoredSet
 from workbook.trace import Held
+from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial, as_on_disk
 
 OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
@@ -164,6 +164,17 @@ class ReadsFiles(HoldsReaders, Protocol):
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
 
 
+# fmt: off
+BUILDS = (
+    Rule("version", lambda t: t.form != "embedded" and (t.framework != "torch" or t.workload not in FROM_FILES),
+        f"readers of files feed the workloads {' and '.join(FROM_FILES)} in PyTorch, "
+        "not {workload} in {framework}"),
+    Rule("version", lambda t: t.framework != "torch" and t.workload != "train",
+        "the {workload} workload needs PyTorch; {framework} has only the train workload"),
+)
+# fmt: on
+
+
 def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path | None = None) -> Workload:
     """Build a trial's workload: a module of this package, or any importable module if the name has a dot.
 
@@ -176,14 +187,9 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path
         build = importlib.import_module(trial.workload).build
         if trial.workload_source and trial != as_on_disk(trial):
             raise LabkitError(f"{trial.workload}, or a module that it imports, has changed meanwhile: measure again")
-    elif trial.form != "embedded" and (trial.framework != "torch" or trial.workload not in FROM_FILES):
-        raise Unsupported(
-            f"readers of files feed the workloads {' and '.join(FROM_FILES)} in PyTorch, not {trial.workload} in "
-            f"{trial.framework}"
-        )
-    elif trial.framework != "torch" and trial.workload != "train":
-        raise Unsupported(f"the {trial.workload} workload needs PyTorch; {trial.framework} has only the train workload")
-    elif trial.framework != "torch":
+        return build(trial, data)
+    check(BUILDS, trial)
+    if trial.framework != "torch":
         build = importlib.import_module(f"{__name__}._train_in_keras").build
     else:
         names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]

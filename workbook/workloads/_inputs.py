@@ -20,6 +20,7 @@ from workbook.storage import StoredSet
 from workbook.storage.readers.fed import FedLoader
 from workbook.storage.readers.reader import Reader
 from workbook.trials.inputs import check_data, input_bytes
+from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
 from workbook.workloads._reading import bring_cache, describe, open_readers
 
@@ -75,8 +76,7 @@ class StoredInputs:
     """Training images that a reader takes from files. There are no validation images."""
 
     def __init__(self, trial: Trial, stored: StoredSet) -> None:
-        if reason := _why_not_fed(trial, stored):
-            raise Unsupported(reason)
+        check(of_stored(stored), trial)
         self._trial, self.stored = trial, stored
         self.train_images, self.val_images, self.description = stored.images, 0, describe(stored)
         self.facts: dict[str, Any] = {"image_bytes": input_bytes(trial.model, trial.image_px)}
@@ -103,22 +103,32 @@ class StoredInputs:
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:  # noqa: ARG002
         """Raise Unsupported, since nobody validates a training from files."""
-        raise Unsupported("a set in files has no validation images")
+        raise Unsupported("a set in files has no validation images", "never")
 
 
-def _why_not_fed(trial: Trial, stored: StoredSet) -> str | None:
-    """Return why readers cannot feed the trial's training; None if they can."""
-    if trial.arrangement != "alone":
-        return "a training from files is one job: leave arrangement"
-    if trial.augment or trial.loader != "indexed":
-        return "the reader crops, flips and loads the images: leave augment and loader"
-    if trial.readers != trial.processes:
-        return f"each of the {trial.processes} training processes has a reader: give readers={trial.processes}"
-    if trial.epochs and stored.images < trial.batch_of_step:
-        return f"a step takes {trial.batch_of_step:,} images, and the set has {stored.images:,}: make a larger set"
-    if trial.classes < stored.classes:
-        return f"the images have {stored.classes:,} classes, and the network {trial.classes:,}"
-    return None
+# fmt: off
+def of_stored(stored: StoredSet) -> tuple[Rule, ...]:
+    """Return the rules of trainings that readers feed from a stored set."""
+    return (
+        Rule("version", lambda t: t.arrangement != "alone", "a training from files is one job: leave arrangement"),
+        Rule("never", lambda t: t.augment or t.loader != "indexed",
+            "the reader crops, flips and loads the images: leave augment and loader"),
+        Rule("version", lambda t: t.readers != t.processes and t.processes,
+            "each of the {value} training processes has a reader: give readers={value}"),
+        Rule("never", lambda t: t.epochs and stored.images < t.batch_of_step and t.batch_of_step,
+            f"a step takes {{value:,}} images, and the set has {stored.images:,}: make a larger set"),
+        Rule("never", lambda t: t.classes < stored.classes,
+            f"the images have {stored.classes:,} classes, and the network {{classes:,}}"),
+    )
+
+
+OF_DOCUMENTS = (
+    Rule("never", lambda t: next((name for name in OF_IMAGES if getattr(t, name) != getattr(Trial, name)), None),
+        "{value} applies to networks that take images; {model} takes bags of words"),
+    Rule("version", lambda t: "graph" in t.engine,
+        "the engine {engine} captures steps that load images; {model} takes bags of words"),
+)
+# fmt: on
 
 
 class DocumentInputs:
@@ -127,12 +137,7 @@ class DocumentInputs:
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self._trial, self._data = trial, data
         self.train_images, self.val_images, self.description = len(data.train), len(data.val), data.description
-        default = Trial()
-        for name in OF_IMAGES:
-            if getattr(trial, name) != getattr(default, name):
-                raise Unsupported(f"{name} applies to networks that take images; {trial.model} takes bags of words")
-        if "graph" in trial.engine:
-            raise Unsupported(f"captured steps load images; {trial.model} takes bags of words")
+        check(OF_DOCUMENTS, trial)
         self._prepare = Unpacked(data.words, trial.device)
         self.facts: dict[str, Any] = {"document_bytes": input_bytes(trial.model, trial.image_px), "words": data.words}
 

@@ -18,11 +18,12 @@ from workbook.engines.keras import gate, process, reference
 from workbook.engines.keras.back_ends import make_training
 from workbook.engines.keras.host_batches import HostBatches
 from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
-from workbook.engines.keras.support import why_unsupported
+from workbook.engines.keras.support import RULES
 from workbook.engines.keras.training import Pixels
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
 from workbook.hardware.frameworks import KNOWN
 from workbook.trials.inputs import check_data, input_bytes
+from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared
 
@@ -31,8 +32,7 @@ def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
     """Return the training workload of a trial. Raise Unsupported if this back end or device cannot train it."""
     if data is None:
         raise GateError("training needs images: the trial's `data` names no data set")
-    if reason := why_unsupported(trial):
-        raise Unsupported(reason)
+    check(RULES, trial)
     check_data(trial.model, words=data.words)
     return KerasTrainWorkload(trial, data)
 

@@ -22,7 +22,7 @@ class TwoJobs(Prepared):
 
     def __init__(self, trial: Trial, make: Callable[[Trial], Prepared]) -> None:
         if trial.epochs:
-            raise Unsupported("two jobs are timed in steps, not trained for whole epochs")
+            raise Unsupported("two jobs are timed in steps, not trained for whole epochs", "version")
         team = ranks.team()
         if trial.arrangement == "at_once":
             assert team is not None and team.half is not None, "at once takes two processes at least"

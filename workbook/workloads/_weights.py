@@ -146,7 +146,9 @@ def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor],
     images after the last epoch. Raise Unsupported for a model without schedule, LabkitError if the loss is not finite.
     """
     if trial.model not in SCHEDULES:
-        raise Unsupported(f"no schedule to train {trial.model}; models with a schedule: {', '.join(SCHEDULES)}")
+        raise Unsupported(
+            f"no schedule to train {trial.model}; models with a schedule: {', '.join(SCHEDULES)}", "version"
+        )
     schedule = SCHEDULES[trial.model]
     epochs = max(1, round(schedule.epochs * min(1.0, IMAGES_OF_SCHEDULE / len(data.train))))
     base = {name: getattr(trial, name) for name in _OF_NETWORK}

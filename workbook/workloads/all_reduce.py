@@ -20,9 +20,9 @@ def team_for_messages(trial: Trial) -> ranks.Team:
     """Return the team of a trial that sends `trial.size` bytes. Raise Unsupported for one device or under 4 bytes."""
     team = ranks.team()
     if team is None:
-        raise Unsupported("messages between devices need two devices or more")
+        raise Unsupported("messages between devices need two devices or more", "never")
     if trial.size < 4:
-        raise Unsupported(f"{trial.size} bytes hold no FP32 number: a message needs at least 4 bytes")
+        raise Unsupported(f"{trial.size} bytes hold no FP32 number: a message needs at least 4 bytes", "never")
     return team
 
 

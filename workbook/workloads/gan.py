@@ -25,11 +25,12 @@ from labkit.models.wgan import CHANNELS, WGAN, iteration
 from workbook.engines import precision
 from workbook.engines.adversarial import gate
 from workbook.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
-from workbook.engines.adversarial.support import why_unsupported
+from workbook.engines.adversarial.support import RULES
 from workbook.engines.adversarial.training import Adversarial
 from workbook.engines.device_loader import DeviceLoader
 from workbook.errors import GateError, Unsupported
 from workbook.storage.readers.fed import FedLoader
+from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared
 from workbook.workloads._facts import facts_of_network
@@ -43,8 +44,7 @@ def build(trial: Trial, data: DataSet | None) -> GanWorkload:
     """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
         raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
-    if reason := why_unsupported(trial):
-        raise Unsupported(reason)
+    check(RULES, trial)
     return GanWorkload(trial, data)
 
 

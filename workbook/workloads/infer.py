@@ -30,9 +30,10 @@ from workbook.engines.predicting import make_predictor
 from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine
 from workbook.engines.regions import counted_regions
 from workbook.engines.scoring import score
-from workbook.engines.support import why_not_predicted
+from workbook.engines.support import PREDICTION
 from workbook.errors import GateError, Unsupported
 from workbook.records.scored import Scored
+from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared
 from workbook.workloads._facts import cost_of, facts_of_network
@@ -50,16 +51,23 @@ def build(trial: Trial, data: DataSet | None, weights: Path | None = None) -> In
     Raise Unsupported if this device or version cannot run it.
     """
     if data is None:
-        raise Unsupported("inference needs images: the trial's `data` names no data set")
-    if trial.scored and trial.weights == "initial":
-        raise Unsupported("initial weights are not scored: their answers mean nothing")
-    if data.words or find_model(trial.model).words:
-        raise Unsupported("inference needs a network that takes images, and data that are images")
-    if data.edge_px > trial.image_px:
-        raise Unsupported(f"images of {data.edge_px} px ({data.name}) are not scaled down to {trial.image_px} px")
-    if reason := why_not_predicted(trial):
-        raise Unsupported(reason)
+        raise Unsupported("inference needs images: the trial's `data` names no data set", "never")
+    check((*of_inputs(data), *PREDICTION), trial)
     return InferWorkload(trial, data, weights)
+
+
+# fmt: off
+def of_inputs(data: DataSet) -> tuple[Rule, ...]:
+    """Return the rules of predictions of these images."""
+    return (
+        Rule("never", lambda t: t.scored and t.weights == "initial",
+            "initial weights are not scored: their answers mean nothing"),
+        Rule("never", lambda t: data.words or find_model(t.model).words,
+            "inference needs a network that takes images, and data that are images"),
+        Rule("never", lambda t: data.edge_px > t.image_px and f"{data.edge_px} px ({data.name})",
+            "images of {value} are not scaled down to {image_px} px"),
+    )
+# fmt: on
 
 
 class InferWorkload(Prepared):

@@ -17,7 +17,7 @@ from workbook.workloads import Workload
 def build(trial: Trial, data: DataSet | None) -> LaunchWorkload:
     """Return the launch rate workload of a trial. Raise Unsupported for a step without operations."""
     if trial.size < 1:
-        raise Unsupported("a step without operations has no launch rate: set size=3000, for example")
+        raise Unsupported("a step without operations has no launch rate: set size=3000, for example", "never")
     return LaunchWorkload(trial)
 
 

@@ -26,9 +26,13 @@ from workbook.workloads._reading import bring_cache, describe, open_readers
 def build(trial: Trial, data: DataSet | StoredSet | None) -> LoadWorkload:
     """Return the loading workload of a trial. Raise Unsupported if the trial reads no files, or cannot read them."""
     if not isinstance(data, StoredSet):
-        raise Unsupported("the load workload reads files: give form='jpeg' and reader='torch_pil', for example")
+        raise Unsupported(
+            "the load workload reads files: give form='jpeg' and reader='torch_pil', for example", "never"
+        )
     if trial.devices > 1:
-        raise Unsupported(f"the load workload delivers to one device, not to {trial.devices}: give readers instead")
+        raise Unsupported(
+            f"the load workload delivers to one device, not to {trial.devices}: give readers instead", "version"
+        )
     return LoadWorkload(trial, data)
 
 

@@ -17,7 +17,7 @@ TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2}
 def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
     """Return the matrix product workload of a trial. Raise Unsupported for a precision without matrix product."""
     if trial.precision not in DTYPES or (trial.precision == "tf32" and trial.device == "cpu"):
-        raise Unsupported(f"no {trial.precision} matrix product on {trial.device}")
+        raise Unsupported(f"no {trial.precision} matrix product on {trial.device}", "never")
     return MatmulWorkload(trial)
 
 

@@ -31,13 +31,14 @@ from workbook.engines.exchange.stale import StaleTraining
 from workbook.engines.hosted import HostedStep
 from workbook.engines.regions import counted_regions
 from workbook.engines.schedule import learning_rates
-from workbook.engines.support import why_unsupported
+from workbook.engines.support import TRAINING
 from workbook.engines.training import Training
 from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
 from workbook.storage.readers.fed import FedLoader
 from workbook.trace import Held
 from workbook.trials.recipes import weight_passes
+from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 from workbook.workloads import Prepared, Scores
 from workbook.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
@@ -52,8 +53,7 @@ def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | Two
     """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
         raise GateError("training needs images or documents: the trial's `data` names no data set")
-    if reason := why_unsupported(trial):
-        raise Unsupported(reason)
+    check(TRAINING, trial)
     team = ranks.team()
     together = team.size if team else 1
     if trial.processes != together:

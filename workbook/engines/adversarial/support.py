@@ -1,37 +1,34 @@
-"""Reasons why this device cannot train a WGAN with a trial's combination of fields."""
+"""Rules of support of a WGAN: which trials of it cannot be trained here."""
 
 from __future__ import annotations
 
-from labkit.models import MODELS
-from workbook.engines import precision
 from workbook.engines.adversarial.iterations import LARGEST_CAPTURED
-from workbook.engines.support import why_not_captured
+from workbook.engines.support import CAPTURE, PRECISION, is_gan
 from workbook.trials.recipes import ADVERSARIAL
-from workbook.trials.trial import Trial
+from workbook.trials.rules import Rule
 
 ENGINES = ("eager", "graph")
 
-
-def why_unsupported(trial: Trial) -> str | None:
-    """Return why the trial cannot be trained, as a sentence without a full stop; None if it can."""
-    if trial.model not in MODELS or not MODELS[trial.model].noise:
-        return f"the gan workload trains a GAN (wgan), and {trial.model} is none"
-    if trial.engine not in ENGINES:
-        return f"a WGAN is trained by the engines {' and '.join(ENGINES)}, not by {trial.engine}"
-    if trial.devices > 1 or trial.arrangement != "alone":
-        return "this version trains a WGAN on one device, one at a time"
-    if trial.optimizer != (wanted := ADVERSARIAL["optimizer"]):
-        return f"a WGAN is updated by {wanted}, not by {trial.optimizer!r}"
-    if trial.epochs:
-        return "a WGAN has no validation, so no training run of whole epochs"
-    if trial.precision == "fp16":
-        return "FP16 needs loss scaling, which is not built for two losses with a common network: use BF16"
-    if trial.augment:
-        return "a generator would learn the flips and crops of augmented images too: train a WGAN without augment"
-    if trial.batch == 1:
-        return "batch norm cannot train on a single value a channel, and the generator begins with one pixel of noise"
-    if reason := precision.why_unsupported(trial) or why_not_captured(trial):
-        return reason
-    if trial.engine == "graph" and trial.batch > LARGEST_CAPTURED:
-        return f"a captured iteration takes batches of {LARGEST_CAPTURED:,} images at most"
-    return None
+# fmt: off
+RULES = (
+    Rule("never", lambda t: not is_gan(t),
+        "the gan workload trains a GAN (wgan), and {model} is none"),
+    Rule("version", lambda t: t.engine not in ENGINES,
+        f"a WGAN is trained by the engines {' and '.join(ENGINES)}, not by {{engine}}"),
+    Rule("version", lambda t: t.devices > 1 or t.arrangement != "alone",
+        "this version trains a WGAN on one device, one at a time"),
+    Rule("version", lambda t: t.optimizer != ADVERSARIAL["optimizer"],
+        f"a WGAN is updated by {ADVERSARIAL['optimizer']}, not by '{{optimizer}}'"),
+    Rule("never", lambda t: t.epochs, "a WGAN has no validation, so no training run of whole epochs"),
+    Rule("version", lambda t: t.precision == "fp16",
+        "FP16 needs loss scaling, which is not built for two losses with a common network: use BF16"),
+    Rule("never", lambda t: t.augment,
+        "a generator would learn the flips and crops of augmented images too: train a WGAN without augment"),
+    Rule("never", lambda t: t.batch == 1,
+        "batch norm cannot train on a single value a channel, and the generator begins with one pixel of noise"),
+    *PRECISION,
+    *CAPTURE,
+    Rule("version", lambda t: t.engine == "graph" and t.batch > LARGEST_CAPTURED,
+        f"a captured iteration takes batches of {LARGEST_CAPTURED:,} images at most"),
+)
+# fmt: on

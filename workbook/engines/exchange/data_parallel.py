@@ -13,24 +13,24 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 
 SPLIT_IN_FEATURES = ("alexnet", "vgg")  # how the names of these networks begin
 
 
-def why_not_in_one_process(trial: Trial) -> str | None:
-    """Return why DataParallel cannot train the trial here, as a sentence without a full stop; None if it can."""
-    if trial.device == "cpu":
-        return "DataParallel splits a batch among GPUs; a CPU is one device to it"
-    if trial.engine != "eager" or trial.optimizer != "sgd":
-        return "DataParallel copies the network in each step: it needs the engine eager and the optimiser sgd"
-    if trial.gradient_precision != "fp32":
-        return "DataParallel adds gradients up as they are, in FP32"
-    if trial.precision == "bf16":
-        return "the threads of DataParallel autocast to FP16 only, even if their caller autocasts to BF16"
-    if (here := torch.cuda.device_count()) < trial.devices:
-        return f"the trial asks for {trial.devices} devices, and there are fewer that it can use ({here})"
-    return None
+# fmt: off
+RULES = (
+    Rule("never", lambda t: t.device == "cpu", "DataParallel splits a batch among GPUs; a CPU is one device to it"),
+    Rule("never", lambda t: t.engine != "eager" or t.optimizer != "sgd",
+        "DataParallel copies the network in each step: it needs the engine eager and the optimiser sgd"),
+    Rule("version", lambda t: t.gradient_precision != "fp32", "DataParallel adds gradients up as they are, in FP32"),
+    Rule("version", lambda t: t.precision == "bf16",
+        "the threads of DataParallel autocast to FP16 only, even if their caller autocasts to BF16"),
+    Rule("here", lambda t: torch.cuda.device_count() < t.devices and f"({torch.cuda.device_count()})",
+        "the trial asks for {devices} devices, and there are fewer that it can use {value}"),
+)
+# fmt: on
 
 
 class InParts(nn.Module):

@@ -145,7 +145,7 @@ class _Reader:
         if isinstance(module, nn.MaxPool2d):
             window, stride, pad = (self._one(node, one) for one in (module.kernel_size, module.stride, module.padding))
             if self._one(node, module.dilation) != 1:
-                raise Unsupported(f"{node.target} is a dilated pooling")
+                raise Unsupported(f"{node.target} is a dilated pooling", "version")
             facts = {"window": window, "stride": stride, "pad": pad, "rounds_up": module.ceil_mode}
             return self._add(node, "max_pool", [node.args[0]], **facts)
         if isinstance(module, nn.AdaptiveAvgPool2d):
@@ -168,7 +168,7 @@ class _Reader:
         else:
             stride, pad = self._one(node, module.stride), self._one(node, module.padding)
             if module.groups != 1 or self._one(node, module.dilation) != 1 or module.padding_mode != "zeros":
-                raise Unsupported(f"{node.target} is a grouped, dilated or otherwise padded convolution")
+                raise Unsupported(f"{node.target} is a grouped, dilated or otherwise padded convolution", "version")
         facts = {"stride": stride, "pad": pad, "is_product": isinstance(module, nn.Linear)}
         bias = None if bias is None else bias.detach()
         return self._add(node, "convolution", [source], weight=weight, bias=bias, **facts)
@@ -211,9 +211,9 @@ class _Reader:
         """Return the single number of a size that is equal in both directions."""
         numbers = set(size) if isinstance(size, tuple) else {size}
         if len(numbers) != 1 or not isinstance(number := numbers.pop(), int):
-            raise Unsupported(f"{node.target} differs between its two directions")
+            raise Unsupported(f"{node.target} differs between its two directions", "version")
         return number
 
 
 def _unknown(node: fx.Node) -> Unsupported:
-    return Unsupported(f"the fused kernels have no {node.target}")
+    return Unsupported(f"the fused kernels have no {node.target}", "version")

@@ -85,7 +85,7 @@ def fastest(launch: Callable[[Tile], None], tiles: list[Tile], *, of: Hashable) 
             if type(error).__name__ != "OutOfResources":  # Triton's, for a tile that needs more shared memory
                 raise
     if not times:
-        raise Unsupported("no tile of the fused kernels fits into this device's shared memory")
+        raise Unsupported("no tile of the fused kernels fits into this device's shared memory", "never")
     _found[of] = min(times, key=times.__getitem__)
     return _found[of]
 

@@ -16,11 +16,12 @@ import numpy as np
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from workbook.engines.any_framework import of_gpu
 from workbook.engines.keras.host_batches import HostBatch
 from workbook.engines.keras.kept_programs import keep_programs, programs
-from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
 from workbook.errors import Unsupported
+from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 
 # How products of FP32 numbers are computed. Half precision has no such products, and XLA may choose.
@@ -39,8 +40,7 @@ class TrainingOnJax(KerasTraining):
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
         devices = _devices(trial.device)
-        if reason := why_not_here(trial, _capability(devices)):
-            raise Unsupported(reason)
+        check(of_gpu("jax", lambda: _capability(devices)), trial)
         if len(devices) < trial.devices:
             raise Unsupported(f"the trial asks for {trial.devices} devices, and JAX sees {len(devices)} here")
         if trial.device == "cuda":

@@ -7,10 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from workbook.engines.any_framework import of_gpu
 from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
+from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 
 
@@ -21,8 +22,7 @@ class TrainingOnTensorFlow(KerasTraining):
     """
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
-        if reason := why_not_here(trial, _capability()):
-            raise Unsupported(reason)
+        check(of_gpu("tensorflow", _capability), trial)
         tf.config.experimental.enable_tensor_float_32_execution(trial.precision == "tf32")
         self._place = "/GPU:0" if trial.device == "cuda" else "/CPU:0"
         super().__init__(trial, pixels)

@@ -14,11 +14,12 @@ import keras
 import torch
 
 from workbook.engines import precision
+from workbook.engines.any_framework import of_gpu
 from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.support import why_not_here
 from workbook.engines.keras.training import KerasTraining, Pixels
 from workbook.engines.regions import counted_regions
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
+from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 
 
@@ -29,8 +30,7 @@ class TrainingOnTorch(KerasTraining):
     """
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
-        if reason := why_not_here(trial, torch.cuda.get_device_capability() if torch.cuda.is_available() else None):
-            raise Unsupported(reason)
+        check(of_gpu("torch", precision.capability), trial)
         precision.set_modes(trial)
         self._device = torch.device("cuda:0" if trial.device == "cuda" else "cpu")
         super().__init__(trial, pixels)

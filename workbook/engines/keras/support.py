@@ -1,16 +1,16 @@
-"""Reasons why Keras cannot train a trial here on its back end. Imports no back end.
+"""Rules of support of Keras: which trials it cannot train on its back ends. Imports no back end.
 
-`why_unsupported` reads the trial. `why_not_here` is for a process with its back end, and looks at the device.
+A process with its back end has the rules of its GPU beside them (`any_framework.of_gpu`).
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
 
-from workbook.engines.any_framework import why_not_normalised, why_not_on_cpu, why_too_old
+from workbook.engines.any_framework import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU
 from workbook.engines.keras.networks import KERAS_MODELS
 from workbook.hardware.frameworks import KNOWN, title_of
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 
 ENGINES = {
@@ -38,40 +38,34 @@ _PLAIN = {
 }
 
 
-def why_unsupported(trial: Trial) -> str | None:
-    """Return why Keras cannot train the trial, as a sentence without a full stop; None if it can."""
-    title, engines = title_of(trial.framework), ENGINES[trial.framework]
-    if trial.framework == "keras-jax" and trial.engine == "eager":
-        return "JAX's operators one by one are not meant for training: the engine xla compiles the step (jax.jit)"
-    if trial.engine not in engines:
-        return f"{title} has no engine {trial.engine}: it has {', '.join(engines)}"
-    if trial.model not in KERAS_MODELS:
-        return f"{trial.model} is defined for PyTorch alone; Keras has {', '.join(KERAS_MODELS)}"
-    if trial.precision not in POLICIES:
-        return f"{title} does not train in {trial.precision}"
-    if trial.device == "cpu" and (reason := why_not_on_cpu(trial.precision)):
-        return reason
-    if trial.devices > 1 and trial.framework != "keras-jax":
-        return f"{title} trains on one device in this version; on several, Keras on JAX and PyTorch without Keras do"
-    plain = Trial()
+def _another_way(trial: Trial) -> str | None:
+    """Return which field has a value that only PyTorch has, and what Keras does instead; None without one."""
     for name, instead in _PLAIN.items():
-        if getattr(trial, name) != getattr(plain, name):
-            return f"{title} has no other {name} than {getattr(plain, name)!r}: {instead}"
-    return why_not_normalised(trial) or _why_not_installed(trial.framework)
+        if getattr(trial, name) != (plain := getattr(Trial, name)):
+            return f"{title_of(trial.framework)} has no other {name} than {plain!r}: {instead}"
+    return None
 
 
-def _why_not_installed(framework: str) -> str | None:
-    missing = [package for package in KNOWN[framework].packages if find_spec(package) is None]
-    return f"{missing[0]} is not installed in the Python that this ran with" if missing else None
+def _not_installed(trial: Trial) -> str | None:
+    return next((name for name in KNOWN[trial.framework].packages if find_spec(name) is None), None)
 
 
-def why_not_here(trial: Trial, capability: Any) -> str | None:
-    """Return why the back end cannot train the trial on its device (none, or too old); None if it can.
-
-    `capability` is the back end's answer: (major, minor) of its GPU, None if it sees no GPU.
-    """
-    if trial.device == "cpu":
-        return None
-    if capability is None:
-        return f"there is no GPU here that this {KNOWN[trial.framework].backend} can use"
-    return why_too_old(trial.precision, capability)
+# fmt: off
+RULES = (
+    Rule("never", lambda t: t.framework == "keras-jax" and t.engine == "eager",
+        "JAX's operators one by one are not meant for training: the engine xla compiles the step (jax.jit)"),
+    Rule("version", lambda t: t.engine not in (engines := ENGINES[t.framework]) and
+        f"{title_of(t.framework)} has no engine {t.engine}: it has {', '.join(engines)}"),
+    Rule("version", lambda t: t.model not in KERAS_MODELS,
+        f"{{model}} is defined for PyTorch alone; Keras has {', '.join(KERAS_MODELS)}"),
+    Rule("version", lambda t: t.precision not in POLICIES and title_of(t.framework),
+        "{value} does not train in {precision}"),
+    TF32_ON_A_CPU,
+    FP16_ON_A_CPU,
+    Rule("version", lambda t: t.devices > 1 and t.framework != "keras-jax" and title_of(t.framework),
+        "{value} trains on one device in this version; on several, Keras on JAX and PyTorch without Keras do"),
+    Rule("version", _another_way),
+    ONE_IMAGE,
+    Rule("here", _not_installed, "{value} is not installed in the Python that this ran with"),
+)
+# fmt: on

@@ -33,15 +33,17 @@ PACKAGES = ("openvino", "nncf")
 MULTIPLYING = ("Convolution", "FullyConnected")  # as OpenVINO names the layers that can be quantised
 
 
-def why_unsupported(precision: Precision = "int8") -> str | None:
-    """Return why networks cannot be predicted in `precision` here, without a full stop; None if they can."""
+def missing(precision: str = "int8") -> str | None:
+    """Return which packages predictions in `precision` need and lack here, without a full stop; None if none."""
     needed = PACKAGES if precision == "int8" else PACKAGES[:1]
-    if missing := [name for name in needed if not _is_installed(name)]:
-        how = f"pip install {' '.join(missing)}"
-        return f"OpenVINO in {precision} needs {' and '.join(missing)}, not installed here ({how})"
-    if precision == "bf16" and "BF16" not in _import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        return "this CPU has no arithmetic of BF16 (AVX512-BF16 or AMX)"
-    return None
+    names = [name for name in needed if not _is_installed(name)]
+    how = f"pip install {' '.join(names)}"
+    return f"OpenVINO in {precision} needs {' and '.join(names)}, not installed here ({how})" if names else None
+
+
+def has_bf16() -> bool:
+    """Return whether this CPU computes in BF16."""
+    return "BF16" in _import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def _is_installed(name: str) -> bool:

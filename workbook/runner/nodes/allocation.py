@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from workbook.records import Record
 from workbook.runner.protocol import ADDRESS, NODE
 from workbook.trials.trial import Trial
 
 ON_EACH_NODE = [sys.executable, "-m", "workbook.runner.nodes.launcher"]
-TOO_FEW = "the trial runs on several nodes, and"
 
 
 @dataclass(frozen=True)
@@ -68,11 +66,7 @@ def too_few_nodes(trial: Trial, here: Nodes) -> str | None:
     if trial.nodes <= here.count:
         return None
     return (
-        f"{TOO_FEW} there {'is one' if here.count == 1 else f'are {here.count}'} of {trial.nodes}: "
-        f"`make report ON=slurm HW=... NODES={trial.nodes}` runs the report as a Slurm job on enough nodes"
+        f"the trial runs on several nodes, and there {'is one' if here.count == 1 else f'are {here.count}'} of "
+        f"{trial.nodes}: `make report ON=slurm HW=... NODES={trial.nodes}` runs the report as a Slurm job on enough "
+        "nodes"
     )
-
-
-def lacked_nodes(record: Record) -> bool:
-    """Return whether a record's trial lacked nodes that are available now, so that the trial must run again."""
-    return (record.reason or "").startswith(TOO_FEW) and too_few_nodes(record.as_trial, nodes_here()) is None

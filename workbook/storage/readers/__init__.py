@@ -51,16 +51,16 @@ _PACKAGES = {  # the module that a reader imports, and how it is installed
 }
 
 
-def why_not(reader: str, form: str) -> str | None:
-    """Return why a reader cannot read a form, as a sentence without a full stop; None if it can.
+def why_not(reader: str, form: str) -> Unsupported | None:
+    """Return why a reader cannot read a form; None if it can.
 
     Raise UserError for an unknown reader.
     """
     if form not in READS[one_of("reader", reader, READERS)]:
-        return f"the reader {reader} reads {' and '.join(READS[reader])}, not {form}"
+        return Unsupported(f"the reader {reader} reads {' and '.join(READS[reader])}, not {form}", "never")
     package, install = _PACKAGES.get(reader, ("", ""))
     if package and find_spec(package) is None:
-        return f"the reader {reader} needs {package}, which is not installed: `{install}`"
+        return Unsupported(f"the reader {reader} needs {package}, which is not installed: `{install}`")
     return None
 
 
@@ -88,8 +88,8 @@ def open_reader(
 
     Raise Unsupported if `why_not` has a reason or decoded images are too small, and UserError for an invalid value.
     """
-    if reason := why_not(name, stored.form):
-        raise Unsupported(reason)
+    if refusal := why_not(name, stored.form):
+        raise refusal
     one_of("order", order, ORDERS)
     for what, number, least in (("batch", batch, 1), ("image_px", image_px, 1), ("workers", workers, 0)):
         if number < least:
@@ -97,9 +97,11 @@ def open_reader(
     if name == "resident" and workers:
         raise UserError(f"the reader resident has no workers: give workers=0, not {workers}.")
     if stored.form == "cache" and image_px > CACHE_PX:
-        raise Unsupported(f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {image_px}")
+        raise Unsupported(
+            f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {image_px}", "never"
+        )
     if shard != WHOLE and name not in SHARING:
-        raise Unsupported(f"the reader {name} cannot share its order with other readers")
+        raise Unsupported(f"the reader {name} cannot share its order with other readers", "version")
     from workbook.storage.readers.reader import Wanted
 
     wanted = Wanted(
