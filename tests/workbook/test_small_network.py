@@ -120,5 +120,5 @@ def test_a_network_and_data_that_do_not_fit_are_refused(documents: DataSet) -> N
     with pytest.raises(UserError, match="512-unit MLP takes bags of 10,000 words"):
         build_workload(training(digits), digits)
     for model, data in (("mlp512", documents), ("resnet18", documents), ("mlp512", digits)):
-        with pytest.raises(Unsupported, match="needs a network that takes images"):
+        with pytest.raises(Unsupported, match="needs a model that takes images"):
             build_workload(training(data, model=model, workload="infer"), data)

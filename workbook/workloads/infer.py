@@ -63,7 +63,7 @@ def of_inputs(data: DataSet) -> tuple[Rule, ...]:
         Rule("never", lambda t: t.scored and t.weights == "initial",
             "initial weights are not scored: their answers mean nothing"),
         Rule("never", lambda t: data.words or find_model(t.model).words,
-            "inference needs a network that takes images, and data that are images"),
+            "inference needs a model that takes images, and data that are images"),
         Rule("never", lambda t: data.edge_px > t.image_px and f"{data.edge_px} px ({data.name})",
             "images of {value} are not scaled down to {image_px} px"),
     )
