@@ -92,7 +92,7 @@ profile: $(INSTALLED)  ## write a params/<name>.yaml for the hardware found here
 doctor: $(INSTALLED)  ## what was found, what matches, what is missing and how to get it
 	@$(LABKIT) doctor
 
-data-check: $(INSTALLED)  ## say what the image folder DATA=/folder holds
+data-check: $(INSTALLED)  ## say what DATA=/folder holds and which studies can use it
 	@$(LABKIT) data check
 
 picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (needs Chromium)

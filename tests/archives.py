@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,7 +69,43 @@ def python2_dumps(batch: Batch) -> bytes:
     return re.sub(rb"numpy\._core", b"numpy.core", stream.getvalue())
 
 
-CLASS_FOLDERS = ["n01440764", *(f"n0200{number:04}" for number in range(998)), "n15075141"]  # first and last are real
+CLASS_FOLDERS = Path(__file__).with_name("imagenet_classes.txt").read_text().split()  # the WordNet ids, sorted
+
+
+def write_parquet(folder: Path, *, edge_px: int = 32, classes: int = 1000) -> Path:
+    """Write ImageNet32 as Hugging Face has it, with the contents of `batches`; images of another size are black."""
+    import pyarrow
+    import pyarrow.parquet
+    from PIL import Image
+
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for number, (name, batch) in enumerate(batches()):
+        encoded = []
+        for row in batch["data"]:
+            pixels = (
+                row.reshape(3, 32, 32).transpose(1, 2, 0) if edge_px == 32 else np.zeros((edge_px, edge_px, 3), "u1")
+            )
+            Image.fromarray(pixels).save(stream := io.BytesIO(), "PNG")
+            encoded.append({"bytes": stream.getvalue(), "path": None})
+        split = "validation" if name == "val_data" else "train"
+        table = pyarrow.table({"image": encoded, "label": (batch["labels"] - 1) % classes})
+        pyarrow.parquet.write_table(table, folder / "data" / f"{split}-{number:05}-of-00011.parquet")
+    return folder
+
+
+def write_jpegs(folder: Path, classes: Sequence[str], name: str = "{}.JPEG", *, each: int = 2, px: int = 0) -> Path:
+    """Write small JPEG files of different sizes, or of `px` pixels, into folders of classes.
+
+    `{c}` in `name` is the class, and `{}` the number of the image among all.
+    """
+    from PIL import Image
+
+    for number in range(len(classes) * each):
+        label = classes[number % len(classes)]
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        size = (px, px) if px else (8 + number % 7, 9)
+        Image.new("RGB", size, (number % 256, 0, 0)).save(folder / label / name.format(number, c=label), "JPEG")
+    return folder
 
 
 def write_validation_set(folder: Path, *, per_class: int = 2) -> Path:

@@ -26,7 +26,7 @@ from workbook.registry import check_scale
 from workbook.trials.label import trial_label
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-data_app = typer.Typer(no_args_is_help=True, help="Folders of images.")
+data_app = typer.Typer(no_args_is_help=True, help="What DATA= names.")
 app.add_typer(data_app, name="data")
 
 Hw = Annotated[str, typer.Option("--hw", envvar="HW", help="Profile: a file of params/ without its ending.")]
@@ -34,7 +34,7 @@ StudyName = Annotated[str, typer.Option("--study", envvar="STUDY", help="Studies
 Scale = Annotated[str, typer.Option("--scale", envvar="SCALE", help="smoke, quick or full.")]
 Data = Annotated[
     str,
-    typer.Option("--data", envvar="DATA", help="A folder with ImageNet32 or ImageNet's val, or synthetic32 or digits."),
+    typer.Option("--data", envvar="DATA", help="A folder with images, or synthetic32 or digits."),
 ]
 Weights = Annotated[
     str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with a GPU's trained weights, or torchvision's.")
@@ -242,13 +242,15 @@ def trace(
 
 
 @data_app.command("check")
-def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The folder to look at.")] = "") -> None:
-    """Describe the images in a folder, or say why labkit cannot use it."""
-    from labkit.data import inspect_folder
+def data_check(
+    path: Annotated[str, typer.Argument(envvar="DATA", help="A folder, or synthetic32 or digits.")] = "",
+) -> None:
+    """Say what DATA= names and which studies can use it, after reading its images; or say why none can."""
+    from workbook.datasets import described
 
     if not path:
         raise UserError("say which folder to check: `labkit data check /folder`, or `make data-check DATA=/folder`.")
-    for sentence in inspect_folder(path):
+    for sentence in described(path):
         print(sentence)
 
 

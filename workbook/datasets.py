@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
-from labkit.data import ILSVRC2012, NAMES, DataSet, cache_dir, holds_validation_set, open_data
+from labkit.data import DataSet, Identity, cache_dir, identify, inspect, open_data
+from labkit.data.identity import Role
 from labkit.errors import DataError, UserError
-from labkit.files import users_path
 from workbook.errors import Unsupported
-from workbook.registry import STUDIES, check_scale
+from workbook.registry import COMPARISON, STUDIES, check_scale
 from workbook.reuters import open_documents
 from workbook.storage import FORMS, StoredSet, make_from_folder, make_set, open_stored
 from workbook.storage.make import Progress
@@ -22,8 +21,12 @@ READING = ("12_data_pipeline",)  # the studies that read the files of training i
 # Training and validation images of synthetic32 at each scale. Other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
 
+_TAKES: dict[str, tuple[Role, str]] = {  # what a study takes beside training and validation images of 32 px
+    **dict.fromkeys(SCORING, ("validation", "validation images of ImageNet")),
+    **dict.fromkeys(READING, ("files", "training images in files")),
+}
+
 DRAWN = "drawn_jpegs"  # name of the stored sets that labkit draws
-OWN = "own_jpegs"  # name of a user's images, if they are not ImageNet's training images
 DRAWN_CLASSES, IMAGES_OF_CLASS = 1_000, 4  # most classes of a drawn set, and the fewest images of each
 
 
@@ -35,10 +38,7 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
     if name_or_path in ("", "synthetic32"):
         train, val = SYNTHETIC_IMAGES[check_scale(scale)]
         return open_data("synthetic32", train_images=train, val_images=val)
-    try:
-        return open_data(name_or_path)
-    except (OSError, RuntimeError) as error:  # a name that is too long, another user's folder, no permission
-        raise UserError(f"DATA={name_or_path} can't be read: {error}. Name a folder that you can read.") from error
+    return open_data(name_or_path)
 
 
 def stored_set(
@@ -48,28 +48,16 @@ def stored_set(
 
     The images are the user's if the folder holds JPEG files in `train/<class>/` (all of them if there are fewer), else
     drawn ones, also beside studies that take a folder of another kind. The form `jpeg` is always there, and one that
-    cannot be made here is left out. Raise UserError for a folder that no study can take, and the errors of
+    cannot be made here is left out. Raise UserError for a folder that the study cannot take, and the errors of
     `workbook.storage.make_set` and `make_from_folder`.
     """
+    check_use(name_or_path, READING)
     wanted = [form for form in FORMS if form == "jpeg" or (form in forms and why_not_made(form) is None)]
-    if holds_training_files(name_or_path):
-        made = make_from_folder(name_or_path, images=images, forms=wanted, progress=progress)
-        folders = {Path(sample.path).parent.name for sample in made["jpeg"].samples}
-        return ILSVRC2012 if all(re.fullmatch(r"n\d{8}", name) for name in folders) else OWN, made
-    if name_or_path not in ("", *NAMES):
-        try:
-            data_at_scale(name_or_path, "smoke")
-        except (UserError, DataError) as error:
-            raise UserError(f"DATA={name_or_path} has no train/<class>/*.JPEG for this study. {error}") from error
+    if part := identify(name_or_path).part("files"):
+        return part.name, make_from_folder(part.folder, images=images, forms=wanted, progress=progress)
     folder = cache_dir() / f"stored-drawn-{images}"
     classes = min(DRAWN_CLASSES, max(1, images // IMAGES_OF_CLASS))
     return DRAWN, make_set(folder, images=images, classes=classes, forms=wanted, progress=progress)
-
-
-def holds_training_files(name_or_path: str) -> bool:
-    """Return whether DATA= names a folder with `train/`, whose files a study can read as they stand."""
-    given = name_or_path not in ("", *NAMES)
-    return given and os.path.isdir(users_path(name_or_path) / "train")  # noqa: PTH112 - False for a name too long
 
 
 def stored_by_checksum(form: str, checksum: str) -> StoredSet:
@@ -98,19 +86,45 @@ def documents_of_user(file: Path | None) -> DataSet:
 
 
 def check_use(name_or_path: str, studies: Sequence[str]) -> None:
-    """Raise UserError if one of the studies cannot use the report's images: no study trains on a validation set.
+    """Raise UserError if one of the studies cannot use the images that DATA= names.
 
     The check comes before images are read, which may take minutes.
     """
-    training = [study for study in studies if study not in SCORING]
-    if holds_training_files(name_or_path):
-        training = [study for study in training if study not in READING]
-    try:
-        if not training or not holds_validation_set(name_or_path):
-            return
-    except OSError:
-        return  # opening the folder reports the reason
-    raise UserError(
-        f"DATA={name_or_path} holds ImageNet's validation set, which is no training set: {', '.join(training)} "
-        f"can't use it, only {', '.join(SCORING)} can (STUDY={STUDIES[SCORING[0]].name})."
-    )
+    identity = identify(name_or_path)
+    reasons = {study: reason for study in studies if (reason := why_not_used(identity, study))}
+    if not reasons:
+        return
+    can = [study for study in STUDIES if study != COMPARISON and not why_not_used(identity, study)]
+    only = f" Only {', '.join(can)} can (STUDY={','.join(STUDIES[study].name for study in can)})." if can else ""
+    causes = " ".join(dict.fromkeys(reasons.values()))
+    raise UserError(f"{', '.join(reasons)} can't use DATA={name_or_path}: {causes}{only}")
+
+
+def why_not_used(identity: Identity, study: str) -> str:
+    """Return why a study cannot use the images of DATA=, as sentences; an empty text if it can."""
+    role, wanted = _TAKES.get(study, ("arrays", "training and validation images of 32 px, such as ImageNet32"))
+    if identity.part("arrays") or identity.part(role):
+        return ""
+    usable = [part.words for part in identity.parts if not part.reason]
+    own = next((part.reason for part in identity.parts if part.role == role), "")
+    if own or not usable:
+        return own or identity.why_none()
+    reason = f"It holds {' and '.join(usable)}; the study takes {wanted}."
+    return reason + (" Networks do not train on validation images." if identity.part("validation") else "")
+
+
+def described(name_or_path: str) -> list[str]:
+    """Return what DATA= names: its images, of which every one is read, and which studies can use them.
+
+    Raise UserError if no study can.
+    """
+    identity = identify(name_or_path)
+    answers = [(why_not_used(identity, study), study) for study in STUDIES if study != COMPARISON]
+    if all(reason for reason, _ in answers):
+        raise UserError(f"no study can use DATA={name_or_path}: {identity.why_none()}")
+    said = inspect(identity)
+    for reason, group in groupby(sorted(answers), key=lambda answer: answer[0]):
+        said.append(f"{'no' if reason else 'yes'}: {', '.join(study for _, study in group)}. {reason}".strip())
+    if identity.part("arrays"):
+        said.append(f"{', '.join(READING)} reads JPEG files, and draws them itself without such files in DATA=.")
+    return said

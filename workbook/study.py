@@ -105,8 +105,7 @@ class OpenStudy(Planner):
 
     @cached_property
     def images(self) -> DataSet | None:
-        """The data set; None if nothing can be measured here (records name their own). UserError as `check_use`."""
-        check_use(self.data, [self.study.id])
+        """The data set; None if nothing can be measured here (records name their own)."""
         return self._images_of(self.data)
 
     @cached_property
@@ -137,7 +136,6 @@ class OpenStudy(Planner):
 
         Forms that are missing are made, which may take minutes: the progress is printed. UserError as `stored_set`.
         """
-        check_use(self.data, [self.study.id])
         if not self._runs_here:
             return {}
         name, made = stored_set(self.data, images, forms=forms, progress=_printed())
@@ -411,10 +409,11 @@ def open_study(
     """Open a study. `hw` names a profile; if empty, the profile is detected.
 
     `data`, `weights` and `reuters` are the options DATA=, WEIGHTS= and REUTERS= of `make report`. Raise UserError for
-    an unknown study, profile, scale or mode, and for a folder without weights; LabkitError if no profile matches this
-    machine.
+    an unknown study, profile, scale or mode, for images that the study cannot use, and for a folder without weights;
+    LabkitError if no profile matches this machine.
     """
     one_of("mode", mode, MODES)
+    check_use(str(data), [find_study(study).id])
     here = host or this_host()
     profile = load_profile(hw) if hw else detect(here)
     if profile is None:

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.data import digits, ilsvrc2012, imagenet32, synthetic
+from labkit.data import digits, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
+from labkit.data.identity import NAMES, OWN_JPEGS, Identity, Part, identify, inspect, refuse_address, source_of
 from labkit.data.subset import subset
-from labkit.errors import UserError, check_whole, unknown
-from labkit.files import users_path
+from labkit.errors import UserError, check_whole
 
 __all__ = [
     "ILSVRC2012",
     "NAMES",
+    "OWN_JPEGS",
     "DataSet",
+    "Identity",
     "Levels",
+    "Part",
     "Split",
     "cache_dir",
-    "holds_validation_set",
-    "inspect_folder",
+    "identify",
+    "inspect",
     "open_by_checksum",
     "open_data",
+    "refuse_address",
 ]
 
-NAMES = ("synthetic32", "digits")
 SYNTHETIC_TRAIN_IMAGES = 50_000  # made in seconds, the first time
 SYNTHETIC_VAL_IMAGES = 10_000
 
@@ -44,7 +47,7 @@ def open_data(
 
     `train` and `val` are read-only memory maps, or arrays of a limited folder: images uint8 (N, 3, edge, edge) and
     labels int16 (N,). `mean` and `std` are per channel, in units of 0..255. `name_or_path` is 'synthetic32' (also
-    None), 'digits' (needs scikit-learn), or a folder that holds ImageNet32 or ImageNet's validation set.
+    None and ''), 'digits' (needs scikit-learn), or a folder that holds ImageNet32 or ImageNet's validation images.
     `train_images` and `val_images` limit the splits. None takes all images, for synthetic32 50,000 and 10,000. A limit
     below the number of images in a folder takes a sample drawn with `seed`. The cache is LABKIT_CACHE, else `labkit`
     in XDG_CACHE_HOME, else `~/.cache/labkit`.
@@ -57,22 +60,13 @@ def open_data(
     name_or_path = None if name_or_path is None else str(name_or_path)
     check_counts("images", train_images, val_images)
     check_whole("seed", seed, 0)
-    if name_or_path in (None, "synthetic32"):
+    if name_or_path in (None, "", "synthetic32"):
         train, val = train_images or SYNTHETIC_TRAIN_IMAGES, val_images or SYNTHETIC_VAL_IMAGES
         return cached(synthetic.source(train_images=train, val_images=val, seed=seed))
     if name_or_path == "digits":
         return cached(digits.source(train_images=train_images, val_images=val_images, seed=seed))
     assert name_or_path is not None
-    if not name_or_path or not users_path(name_or_path).exists():
-        raise unknown(
-            "data set",
-            name_or_path,
-            NAMES,
-            hint="A path must be a folder that exists and holds ImageNet32: "
-            f"{imagenet32.LAYOUT}; or {ilsvrc2012.LAYOUT}.",
-        )
-    folder = ilsvrc2012.find_folder(name_or_path)
-    whole = cached(ilsvrc2012.source(folder) if folder else imagenet32.source(name_or_path))
+    whole = cached(source_of(identify(name_or_path)))
     return subset(whole, train_images=train_images, val_images=val_images, seed=seed)
 
 
@@ -81,14 +75,3 @@ def check_counts(samples: str, train: int | None, val: int | None) -> None:
     for split, count in (("training", train), ("validation", val)):
         if count is not None:
             check_whole(f"the number of {split} {samples}", count)
-
-
-def holds_validation_set(name_or_path: str | None) -> bool:
-    """Return whether the path holds ImageNet's class folders, which are for scoring only. No image is read."""
-    return bool(name_or_path) and name_or_path not in NAMES and ilsvrc2012.find_folder(str(name_or_path)) is not None
-
-
-def inspect_folder(path: str) -> list[str]:
-    """Read every image of a folder and return its contents in sentences. Raise DataError for an unusable folder."""
-    folder = ilsvrc2012.find_folder(path)
-    return ilsvrc2012.inspect(folder) if folder else imagenet32.inspect(path)

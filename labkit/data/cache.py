@@ -9,7 +9,6 @@ Arrays are appended with ordinary writes, since a write to a memory map on a ful
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -127,6 +126,8 @@ def writing(folder: Path) -> Iterator[None]:
 
     Raise UserError if the folder cannot be written, and for an error of writing within the block.
     """
+    import fcntl  # not at the top: Windows, which lacks it, can read records
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("a") as lock:

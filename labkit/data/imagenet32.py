@@ -1,29 +1,38 @@
 """Read ImageNet32, ImageNet scaled to 32x32 pixels (Chrabaszcz, Loshchilov & Hutter 2017, arXiv:1707.08819).
 
-Both published forms are read from one folder: pickled batches (`train_data_batch_1` .. `_10`, `val_data`), or the same
-batches as `.npz` files. Each batch holds `data`, uint8 (N, 3072) as R, G and B planes, and `labels`, 1..1000 in the
-order of `map_clsloc.txt`. One batch is in memory at a time, 0.4 GB for the published archive.
+The published forms are pickled batches (`train_data_batch_1` .. `_10`, `val_data`), and the same batches as `.npz`
+files. Each batch holds `data`, uint8 (N, 3072) as R, G and B planes, and `labels`, 1..1000 in the order of
+`map_clsloc.txt`. One batch is in memory at a time, 0.4 GB for the published archive. Hugging Face's form is Parquet:
+`labkit.data.imagenet32_parquet` reads it.
+
+The files may lie in the folder itself or up to two folders deeper, as programs that unpack archives leave them. The
+first bytes of a file tell its form, whatever its ending.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
+import re
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from labkit.data import ilsvrc2012
+from labkit.data import imagenet32_parquet
+from labkit.data.content import contents, what_is
 from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
 from labkit.data.npy import read_member
 from labkit.data.restricted import Refused, load_plain
 from labkit.errors import DataError
 from labkit.files import users_path
 
-Form: TypeAlias = Literal["npz", "pickle"]
+Form: TypeAlias = Literal["npz", "pickle", "parquet"]
 
 CLASSES = 1000
 PUBLISHED_IMAGES = {"train": 1_281_167, "val": 50_000}
@@ -31,29 +40,74 @@ BATCH_NAMES: dict[SplitName, list[str]] = {
     "train": [f"train_data_batch_{number}" for number in range(1, 11)],
     "val": ["val_data"],
 }
-_BATCHES = 11
+_NAMES = [name for names in BATCH_NAMES.values() for name in names]
 LARGEST_BYTES = 2**30  # of an unpacked part of an archive; the published ones have 0.4 GB
-LAYOUT = "train_data_batch_1 to train_data_batch_10 and val_data, all pickled or all with the ending .npz"
-# If both forms are complete, the .npz form is read, because a checksum protects each of its files.
-_SUFFIX: dict[Form, str] = {"npz": ".npz", "pickle": ""}
+LAYOUT = "ImageNet32 (train_data_batch_1 to train_data_batch_10 and val_data, or Hugging Face's Parquet files)"
+_BATCH = re.compile(r"(train_data_batch_(?:[1-9]|10)|val_data)(?:\.\w+)*")
+_KINDS: dict[Form, tuple[str, ...]] = {"npz": ("an .npz archive", "a zip archive without"), "pickle": ("a pickle",)}
+_SAFE = "nothing of it was executed"
+_DEPTH, _FOLDERS = 2, 20  # folders below the given one, and folders of one level, in which batches are looked for
+
+
+class Incomplete(DataError):  # noqa: N818 - an adjective
+    """An archive that lacks files, or has files of another kind in their place."""
 
 
 def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
-    """Return the form of an archive and its files by split, in reading order. Raise DataError for missing files."""
+    """Return the form of an archive and its files by split, in reading order.
+
+    Raise DataError for a folder without ImageNet32, and for missing files, with what is there.
+    """
     folder = users_path(path)
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; give the folder that holds the ImageNet32 batches.")
-    begun = []
-    for form, suffix in _SUFFIX.items():
-        files = {split: [folder / f"{name}{suffix}" for name in BATCH_NAMES[split]] for split in SPLITS}
-        absent = [file.name for split in SPLITS for file in files[split] if not file.is_file()]
-        if not absent:
-            return form, files
-        if len(absent) < _BATCHES:
-            begun.append(f"the {form} form lacks {', '.join(absent)}")
-    if begun:
-        raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this folder.")
-    raise DataError(f"{folder} holds no ImageNet32 batch; expected: {LAYOUT}; or {ilsvrc2012.LAYOUT}.")
+        raise DataError(f"{folder} is no folder; give the folder that holds {LAYOUT}.")
+    batches: dict[Form, dict[str, Path]] = {"npz": {}, "pickle": {}}
+    others: list[Path] = []
+    parquet: dict[SplitName, list[Path]] = {"train": [], "val": []}
+    for file in _files(folder, _DEPTH):
+        if match := _BATCH.fullmatch(file.name):
+            if form := _form(file):
+                batches[form].setdefault(match[1], file)
+            else:
+                others.append(file)
+        elif split := imagenet32_parquet.split_of(file.name):
+            parquet[split].append(file)
+    # If both forms are complete, the .npz form is read, because a checksum protects each of its files.
+    for form, files in batches.items():
+        if len(files) == len(_NAMES):
+            return form, {split: [files[name] for name in BATCH_NAMES[split]] for split in SPLITS}
+    if all(parquet.values()):
+        return "parquet", {split: sorted(files) for split, files in parquet.items()}
+    fullest = max(batches, key=lambda form: len(batches[form]))
+    others += [file for form, files in batches.items() if form != fullest for file in files.values()]
+    absent = [name for name in _NAMES if name not in batches[fullest]]
+    lacking = [f"the {fullest} form lacks {', '.join(absent)}"] if batches[fullest] else []
+    lacking += [f"there are Parquet files of {split} alone" for split, files in parquet.items() if files]
+    lacking += [f"{file.name} is {what_is(file)}" for file in others]
+    if lacking:
+        raise Incomplete(f"{folder} is incomplete: {'; '.join(lacking)}. One form must be complete.")
+    raise DataError(f"{folder} holds no ImageNet32 batch; it holds {contents(folder)}.")
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield the files in a folder, then those in its first folders, down to this depth."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
+    except OSError:
+        return  # another user's folder
+    yield from (folder / name for name, is_folder in names if not is_folder)
+    if depth:
+        for name in [name for name, is_folder in names if is_folder][:_FOLDERS]:
+            yield from _files(folder / name, depth - 1)
+
+
+def _form(file: Path) -> Form | None:
+    """Return the form of a batch file by its content; None for another kind of file."""
+    kind = what_is(file)
+    if kind.startswith(_KINDS["npz"]):
+        return "npz"
+    return "pickle" if kind in ("a pickle", "a file of an unknown kind", "text") else None
 
 
 def _load(file: Path, form: Form) -> dict[str, Any]:
@@ -62,25 +116,20 @@ def _load(file: Path, form: Form) -> dict[str, Any]:
         if form == "pickle":
             with file.open("rb") as stream:
                 return load_plain(stream, size=file.stat().st_size)
-        with file.open("rb") as stream:
-            if not zipfile.is_zipfile(file) and stream.read(2) not in (b"PK", b""):
-                raise ValueError("it is no archive")
         with zipfile.ZipFile(file) as archive:
             names = [key for key in ("data", "labels") if f"{key}.npy" in archive.namelist()]
             return {key: read_member(archive, f"{key}.npy", LARGEST_BYTES) for key in names}
     except Refused as refusal:
-        raise DataError(
-            f"{file} is refused: {refusal}; only NumPy arrays, lists, numbers and strings are allowed; "
-            "nothing of it was executed."
-        ) from refusal
+        allowed = "only NumPy arrays, lists, numbers and strings are allowed"
+        raise DataError(f"{file} is refused: {refusal}; {allowed}; {_SAFE}.") from refusal
     except (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{file} cannot be read, it is truncated or damaged ({error}); fetch it again.") from error
+        if not (kind := what_is(file)).startswith(_KINDS[form]):
+            raise DataError(f"{file} is {kind}, and {_KINDS[form][0]} is expected; {_SAFE}.") from error
+        raise DataError(f"{file} is {kind}, truncated or damaged ({error}); fetch it again.") from error
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error.strerror or error}).") from error
     except Exception as error:  # NumPy raises nearly anything for a damaged or hostile member
-        raise DataError(
-            f"{file} is refused: it is not an .npz archive of plain number arrays; nothing of it was executed."
-        ) from error
+        raise DataError(f"{file} is refused: it is not an .npz archive of plain number arrays; {_SAFE}.") from error
 
 
 def _check_images(file: Path, data: object) -> Images:
@@ -117,15 +166,41 @@ def read_batches(path: str | Path, split: SplitName) -> Chunks:
     outside 1..1000, or names anything but plain arrays.
     """
     form, files = archive_files(path)
+    if form == "parquet":
+        yield from imagenet32_parquet.read(files[split])
+        return
     for file in files[split]:
         batch = _load(file, form)
         for key in ("data", "labels"):
             if key not in batch:
-                raise DataError(f"{file} has no {key!r}.")
+                there = f"a pickle of {', '.join(map(str, batch)) or 'nothing'}" if form == "pickle" else what_is(file)
+                raise DataError(f"{file} has no {key!r}: it is {there}.")
         images = _check_images(file, batch.pop("data"))
         labels = _check_labels(file, batch.pop("labels"), len(images))
         yield images, labels
         del images, labels  # free this batch before the next is read
+
+
+class _Labels:
+    """The images of each class, counted while batches are read, and what is odd about them."""
+
+    def __init__(self) -> None:
+        self.counts: dict[SplitName, NDArray[np.int64]] = {}
+
+    def read(self, path: str | Path, split: SplitName) -> Chunks:
+        """Yield the batches of a split as `read_batches` does, and count their labels."""
+        counts = self.counts[split] = np.zeros(CLASSES, dtype=np.int64)
+        for images, labels in read_batches(path, split):
+            counts += np.bincount(labels, minlength=CLASSES)
+            yield images, labels
+            del images, labels
+
+    def doubt(self) -> str:
+        """Return a sentence if labels may count from 0: then all are one too low, and no value tells it."""
+        every = sum(self.counts.values(), np.zeros(CLASSES, dtype=np.int64))
+        if every[-1] or not every[-2]:
+            return ""
+        return f" Labels go up to {CLASSES - 1}, and class {CLASSES:,} is missing: if they count from 0, add 1 to each."
 
 
 def describe(form: str, train_images: int, val_images: int) -> str:
@@ -141,34 +216,33 @@ def describe(form: str, train_images: int, val_images: int) -> str:
 def inspect(path: str | Path) -> list[str]:
     """Read and check a whole archive, and return its contents in sentences. Raise the DataErrors of `read_batches`."""
     form, _ = archive_files(path)
-    per_class = {split: np.zeros(CLASSES, dtype=np.int64) for split in SPLITS}
+    labels = _Labels()
     for split in SPLITS:
-        for _images, labels in read_batches(path, split):
-            per_class[split] += np.bincount(labels, minlength=CLASSES)
+        for _images, _of_images in labels.read(path, split):
             del _images
-    train_images, val_images = (int(per_class[split].sum()) for split in SPLITS)
+    train_images, val_images = (int(labels.counts[split].sum()) for split in SPLITS)
     if not train_images or not val_images:
         raise DataError(f"{path} holds {train_images:,} training and {val_images:,} validation images; both need some.")
-    is_trained = per_class["train"] > 0
-    untrained = int(((per_class["val"] > 0) & ~is_trained).sum())
+    is_trained = labels.counts["train"] > 0
+    untrained = int(((labels.counts["val"] > 0) & ~is_trained).sum())
     classes = f"{is_trained.sum():,} of {CLASSES:,} classes occur in training."
     more = [f"{untrained:,} classes occur in validation but not in training."] if untrained else []
-    return [describe(form, train_images, val_images), classes, *more]
+    return [describe(form, train_images, val_images) + labels.doubt(), classes, *more]
 
 
 def source(path: str | Path) -> Source:
     """Return the cache's source of an archive. Its token depends on each file's path, size and modification time."""
     form, files = archive_files(path)
-    folder = users_path(path).resolve()
-    stamps = [str(folder)]
+    given, labels = users_path(path), _Labels()
+    stamps = [str(given.resolve())]
     for file in (file for split in SPLITS for file in files[split]):
         status = file.stat()
-        stamps.append(f"{file.name} {status.st_size} {status.st_mtime_ns}")
+        stamps.append(f"{file.relative_to(given)} {status.st_size} {status.st_mtime_ns}")
     token = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:16]
     return Source(
         name="imagenet32",
         token=token,
         classes=CLASSES,
-        chunks=lambda split: read_batches(folder, split),
-        describe=lambda train, val: describe(form, train, val),
+        chunks=lambda split: labels.read(given.resolve(), split),
+        describe=lambda train, val: describe(form, train, val) + labels.doubt(),
     )

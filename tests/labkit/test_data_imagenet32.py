@@ -19,14 +19,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.data import imagenet32
+from labkit.data import imagenet32, open_data
 from labkit.data.restricted import load_plain
 from labkit.errors import DataError
-from tests.archives import PER_BATCH, VAL, batches, python2_dumps, write_npz, write_pickled
+from tests.archives import PER_BATCH, VAL, batches, python2_dumps, write_npz, write_parquet, write_pickled
 
 TRAIN = sum(PER_BATCH + number for number in range(1, 11))
 
+
+def renamed(folder: Path, ending: str, write: Callable[[Path], Path]) -> Path:
+    for file in write(folder).iterdir():
+        file.rename(folder / f"{file.name.partition('.')[0]}{ending}")
+    return folder
+
+
+def unpacked(folder: Path) -> Path:
+    """Write batches as programs leave them that unpack each archive into a folder of its own."""
+    for file in write_pickled(folder / "ImageNet32" / "Imagenet32_train").glob("val_data"):
+        (folder / "ImageNet32" / "Imagenet32_val").mkdir()
+        file.rename(folder / "ImageNet32" / "Imagenet32_val" / "val_data")
+    return folder
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
+    "npz-without-ending": partial(renamed, ending="", write=write_npz),
+    "pickles-called-npz": partial(renamed, ending=".npz", write=write_pickled),
+    "pickles-called-pkl": partial(renamed, ending=".pkl", write=write_pickled),
+    "in-subfolders": unpacked,
+    "parquet": write_parquet,
     "npz": write_npz,
     "npz-compressed": partial(write_npz, compressed=True),
     "python2": partial(write_pickled, dumps=python2_dumps),
@@ -82,6 +102,29 @@ def test_the_report_gives_the_contents_and_says_that_they_are_a_subset(pickled: 
     assert imagenet32.describe("npz", 1_281_167, 50_000).endswith("as published.")
 
 
+def test_labels_that_may_count_from_0_are_doubted(pickled: Path, archive: Path) -> None:
+    for file in archive.iterdir():
+        batch = pickle.loads(file.read_bytes())
+        labels = [min(label, 998) for label in batch["labels"]]
+        file.write_bytes(pickle.dumps({**batch, "labels": [*labels[:-1], 999]}))
+    doubt = "class 1,000 is missing: if they count from 0, add 1 to each."
+    assert doubt in imagenet32.inspect(archive)[0] and doubt not in imagenet32.inspect(pickled)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(archive.parent / "cache"))
+        assert doubt in open_data(str(archive)).description
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"edge_px": 64}, "its images have 64 x 64 pixels, not 32 x 32"),
+        ({"classes": 100}, "go up to 99; those of ImageNet32 go up to 999"),
+    ],
+)
+def test_parquet_of_another_set_is_refused(options: dict[str, int], said: str, tmp_path: Path) -> None:
+    assert said in refusal(write_parquet(tmp_path, **options))
+
+
 def test_missing_batches_are_named(archive: Path) -> None:
     (archive / "train_data_batch_7").unlink()
     (archive / "val_data").unlink()
@@ -95,7 +138,7 @@ def test_a_complete_format_is_read_beside_an_incomplete_one(archive: Path) -> No
     assert "pickle archive" in imagenet32.inspect(archive)[0]
     (archive / "val_data").unlink()
     message = refusal(archive)
-    assert "the pickle form lacks val_data" in message and "the npz form lacks train_data_batch_1.npz" in message
+    assert "the pickle form lacks val_data;" in message and "val_data.npz is an .npz archive of data, labels" in message
 
 
 def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
@@ -148,9 +191,9 @@ def test_labels_may_be_numpy_numbers(archive: Path) -> None:
     [
         (write_pickled, lambda raw: raw[: len(raw) // 2], "truncated"),
         (write_npz, lambda raw: raw[: len(raw) // 2], "truncated"),
-        (write_npz, lambda _: b"", "truncated"),
+        (write_npz, lambda _: b"", "is an empty file"),
         (write_npz, lambda raw: raw[:5000] + bytes([raw[5000] ^ 1]) + raw[5001:], "damaged"),
-        (write_npz, lambda _: pickle.dumps(good_batch()), "not an .npz archive"),
+        (write_npz, lambda _: pickle.dumps(good_batch()), "train_data_batch_4.npz is a pickle"),
     ],
 )
 def test_a_damaged_file_or_one_of_another_format_is_refused(

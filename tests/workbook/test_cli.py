@@ -107,6 +107,9 @@ def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> No
         (["plan", "--hw", "cpu", "--reuters", "/no/reuters.npz"], ["REUTERS=/no/reuters.npz", "no file", "Keras's"]),
         (["render"], ["make render HW="]),
         (["data", "check"], ["which folder"]),
+        (["data", "check", "/bin"], ["no study can use DATA=/bin", "/bin holds"]),
+        (["report", "--hw", "cpu", "--data", "gs://bucket/a.tar"], ["is an address", "labkit reads folders"]),
+        (["report", "--on", "slurm", "--hw", "cpu", "--data", "ftp://a:b@c/d"], ["is an address"]),
         (["report", "--colour"], ["--colour"]),
         (["reprot"], ["reprot"]),
         (["report", "--hw", "cpu", "--study", "comparison"], ["measures nothing", "`make compare`"]),
@@ -276,7 +279,7 @@ def test_an_interruption_within_the_definition_of_a_class_is_one(monkeypatch: py
     def interrupted(*_: object) -> None:
         raise RuntimeError("Error calling __set_name__ on 'x' instance") from KeyboardInterrupt()
 
-    monkeypatch.setattr("labkit.data.inspect_folder", interrupted)
+    monkeypatch.setattr("workbook.datasets.identify", interrupted)
     done = labkit("data", "check", "/")
     assert done.returncode == 130
     assert done.stderr.startswith("\nlabkit: interrupted. Finished measurements are kept")

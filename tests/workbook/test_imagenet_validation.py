@@ -19,13 +19,13 @@ from labkit.data import (
     DataSet,
     Split,
     cache_dir,
-    holds_validation_set,
+    identify,
     ilsvrc2012,
-    inspect_folder,
+    inspect,
     open_data,
 )
 from labkit.errors import DataError, LabkitError, UserError
-from tests.archives import CLASS_FOLDERS, write_validation_set
+from tests.archives import CLASS_FOLDERS, write_jpegs, write_validation_set
 from tests.faulty.campaign import HOST
 from tests.prepared import checked
 from tests.workbook.test_cli import assert_refused, labkit
@@ -88,12 +88,19 @@ def nothing_is_decoded(images: DataSet, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ilsvrc2012, "read_image", read)
 
 
-def listed(root: Path, *, per_class: int = PER_CLASS, classes: Sequence[str] = CLASS_FOLDERS, hidden: str = "") -> Path:
+def listed(
+    root: Path,
+    *,
+    per_class: int = PER_CLASS,
+    classes: Sequence[str] = CLASS_FOLDERS,
+    hidden: str = "",
+    file: str = "ILSVRC2012_val_{:08}.JPEG",
+) -> Path:
     """Create a folder like ImageNet's with empty image files. The files of class `hidden` are hidden files."""
     for name in classes:
         (root / "val" / name).mkdir(parents=True)
         for number in range(per_class):
-            (root / "val" / name / f"{'.' if name == hidden else ''}{number}.JPEG").touch()
+            (root / "val" / name / f"{'.' if name == hidden else ''}{file.format(number, c=name)}").touch()
     return root
 
 
@@ -140,7 +147,7 @@ def test_the_set_has_torchvisions_normalisation_and_a_description(folder: Path, 
     np.testing.assert_allclose(np.array(images.mean) / 255, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(np.array(images.std) / 255, expected.std, rtol=1e-12)
     assert (images.edge_px, images.classes, images.name, images.validation_only) == (224, 1000, "ilsvrc2012", True)
-    assert inspect_folder(str(folder)) == [images.description, "1,000 classes; every image can be read."]
+    assert inspect(identify(str(folder))) == [images.description, "1,000 classes; every image can be read."]
     for part in ("750 images to score", "1,250 others", "a subset", "256 px"):
         assert part in images.description
     assert "as published" in ilsvrc2012.describe(1250, 48750)
@@ -151,7 +158,7 @@ def test_a_second_opening_reads_no_image(folder: Path, images: DataSet) -> None:
     for path in (folder, folder / "val"):
         again = open_data(str(path))
         assert again.checksum == images.checksum and isinstance(again.val.images, np.memmap)
-    assert holds_validation_set(str(folder)) and not holds_validation_set(str(folder / "val" / CLASS_FOLDERS[0]))
+    assert [part.role for part in identify(str(folder)).parts] == ["validation"]
 
 
 def test_a_changed_file_changes_the_token_of_the_set(tmp_path: Path) -> None:
@@ -181,19 +188,50 @@ def test_cache_entries_of_32_px_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("listing", "said"),
     [
-        ({"classes": CLASS_FOLDERS[:-1]}, "has 999 class folders (n and eight digits); it must have 1,000."),
-        ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "n00000001 to n15075141; those of ILSVRC 2012 are n01440764"),
+        ({"classes": CLASS_FOLDERS[:-1]}, "ILSVRC 2012 has 1,000 classes (n and eight digits), and this folder 999."),
+        ({"classes": CLASS_FOLDERS[::5]}, "and this folder 200."),  # as many as Tiny ImageNet
+        ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "ILSVRC 2012 has 1,000 classes (n and eight digits), but oth"),
         ({"per_class": 1}, "has 1,000 images; calibration takes 1,250, and scoring needs more."),
-        ({"per_class": 3}, "has 3,000 images, but ImageNet's validation set has 2,500"),
-        ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
+        ({"file": "{c}_{}_{c}.JPEG"}, "is a training image of ImageNet, on which networks are not scored"),
+        ({"file": "{}.jpg"}, "is not named like ImageNet's validation images"),
+        ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png), but nothing"),
     ],
 )
-def test_a_folder_that_is_not_the_validation_set_is_refused(
-    listing: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ilsvrc2012, "PUBLISHED_IMAGES", 2500)
+def test_a_folder_that_is_not_the_validation_set_is_refused(listing: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(said)):
         open_data(str(listed(tmp_path, **listing)))
+
+
+def test_images_of_one_size_are_a_processed_copy_and_not_scored(tmp_path: Path) -> None:
+    write_jpegs(tmp_path / "fog" / "val", CLASS_FOLDERS, "ILSVRC2012_val_{:08}.JPEG", px=64)
+    with pytest.raises(DataError, match="have 64 x 64 pixels, and ImageNet's have many sizes"):
+        open_data(str(tmp_path / "fog"))
+
+
+def test_kaggles_layout_gives_the_images_and_labels_of_class_folders(
+    folder: Path, images: DataSet, tmp_path: Path
+) -> None:
+    flat = tmp_path / "ILSVRC" / "Data" / "CLS-LOC" / "val"
+    flat.mkdir(parents=True)
+    rows = ["ImageId,PredictionString"]
+    for number, file in enumerate(sorted((folder / "val").glob("*/*"))):
+        name = f"ILSVRC2012_val_{number:08}"
+        (flat / f"{name}.JPEG").hardlink_to(file)
+        rows.append(f"{name},{file.parent.name} 1 2 3 4 {file.parent.name} 5 6 7 8 ")
+    with pytest.raises(
+        DataError, match=r"classes are in Kaggle's LOC_val_solution\.csv, which is neither there nor above"
+    ):
+        open_data(str(tmp_path))
+    (tmp_path / "LOC_val_solution.csv").write_text("\n".join(rows[:-1]))
+    with pytest.raises(DataError, match=f"has no class of {name}"):
+        open_data(str(tmp_path))
+    (tmp_path / "LOC_val_solution.csv").write_text("\n".join(rows))
+    for given in (tmp_path, flat.parent, flat):
+        listing = ilsvrc2012.list_images(ilsvrc2012.find_folder(given) or tmp_path)
+        for split, kept in (("train", images.train), ("val", images.val)):
+            assert [item.label for item in listing[split]] == kept.labels.tolist()
+    (part,) = identify(str(tmp_path)).parts
+    assert (part.name, part.reason) == ("ilsvrc2012", "")
 
 
 def test_a_file_that_is_not_an_image_is_refused_and_leaves_no_cache_entry(
@@ -204,14 +242,14 @@ def test_a_file_that_is_not_an_image_is_refused_and_leaves_no_cache_entry(
     next((root / "val" / CLASS_FOLDERS[0]).iterdir()).write_text("no image")
     plan = ["plan", "--hw", "cpu", "--study", "quantization", "--data", str(root)]
     for command in (plan, ["data", "check", str(root)]):
-        assert_refused(labkit(*command), "0.JPEG is no image, or truncated or damaged")
+        assert_refused(labkit(*command), "0.JPEG is text, no JPEG or PNG image")
     assert {path.name for path in (tmp_path / "cache").glob("*")} <= {".lock"}
 
 
 def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
     whole = next((folder / "val" / CLASS_FOLDERS[5]).iterdir()).read_bytes()
     (tmp_path / "cut.JPEG").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"cut\.JPEG is no image, or truncated or damaged .*truncated"):
+    with pytest.raises(DataError, match=r"cut\.JPEG is a JPEG image, truncated or damaged .*truncated"):
         ilsvrc2012.read_image(tmp_path / "cut.JPEG")
     with pytest.raises(DataError, match=r"gone\.JPEG can't be read \(No such file"):
         ilsvrc2012.read_image(tmp_path / "gone.JPEG")
@@ -233,14 +271,13 @@ def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     done = labkit("plan", "--hw", "cpu", "--study", studies, "--scale", "smoke", "--data", str(folder))
-    assert_refused(done, "is no training set", "only 08_quantization can (STUDY=quantization)")
+    assert_refused(done, "Networks do not train on validation images", "Only 08_quantization can (STUDY=quantization)")
     assert ("01_training" in done.stderr) == (studies != "quantization,inference")
 
 
 def test_a_notebook_that_trains_refuses_a_validation_set(folder: Path) -> None:
-    lab = open_study("01_training", hw="cpu", scale="smoke", mode="plan", data=str(folder), host=HOST)
-    with pytest.raises(UserError, match="01_training can't use it"):
-        lab.trials()
+    with pytest.raises(UserError, match="01_training can't use DATA="):
+        open_study("01_training", hw="cpu", scale="smoke", mode="plan", data=str(folder), host=HOST)
 
 
 def planned(data: str, scale: str = "smoke") -> list[Trial]:
@@ -308,13 +345,17 @@ def test_a_torchvision_file_is_found_by_its_name(weights: Path) -> None:
     assert find_weights(alexnet) == weights / "alexnet-owt-7be5be79.pth"
     assert find_weights(replace(TRIAL, model="resnet101")) is None
     assert find_weights(replace(TRIAL, data="synthetic32")) is None, "these weights are not of the synthetic set"
-    assert check_folder(str(weights)) == weights
 
 
-def test_two_files_for_one_model_are_refused_before_anything_runs(weights: Path) -> None:
-    for name in ("resnet18-f37072fd.pth", "resnet18-00000000.pth", "resnet50-00000000.pth"):
-        (weights / name).touch()
-    message = "holds resnet18-00000000.pth and resnet18-f37072fd.pth, and one file of resnet18 is wanted: keep one."
+def test_of_two_files_the_published_one_is_taken_and_others_are_refused_before_anything_runs(
+    weights: Path, state: dict[str, Any]
+) -> None:
+    for name in ("resnet50-0676ba61.pth", "resnet50-11ad3fa6.pth", "lenet-00000000.pth", "lenet-11111111.pth"):
+        (weights / name).touch()  # as torch's cache has them, V2 of ResNet-50 too
+    assert find_weights(replace(TRIAL, model="resnet50")) == weights / "resnet50-0676ba61.pth"
+    whole = save(state, "resnet18", weights)
+    (weights / "resnet18-00000000.pth").touch()
+    message = f"holds resnet18-00000000.pth and {whole.name}, and one file of resnet18 is wanted: keep one."
     with pytest.raises(UserError, match=message):
         find_weights(TRIAL)
     assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), message)
@@ -355,6 +396,12 @@ def for_other_images(_: dict[str, Any], folder: Path) -> Path:
     return folder / "resnet50-11ad3fa6.pth"
 
 
+def pointer(_: dict[str, Any], folder: Path) -> Path:
+    path = folder / "resnet18-f37072fd.pth"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 46830571\n")
+    return path
+
+
 def saving(change: Callable[[dict[str, Any]], Any], **options: str) -> Callable[[dict[str, Any], Path], Path]:
     return lambda state, folder: save(change(state), "resnet18", folder, **options)
 
@@ -366,7 +413,9 @@ def saving(change: Callable[[dict[str, Any]], Any], **options: str) -> Callable[
         (cut_short, "can't be read as weights"),
         (saving(lambda _: build("alexnet", image_px=224).state_dict()), "it lacks conv1.weight, .* it has feat"),
         (saving(lambda state: state | {"fc.weight": state["fc.weight"][:10]}), r"of another shape are fc\.weight\."),
-        (saving(lambda state: {"state_dict": state, "epoch": 3}), "it lacks .* it has state_dict, epoch"),
+        (saving(lambda state: {"model": state, "epoch": 3}), "checkpoint with the weights of resnet18 under 'model'"),
+        (saving(lambda state: {f"module.{name}": value for name, value in state.items()}), "begin with `module.`"),
+        (pointer, "is a Git LFS pointer"),
         (saving(lambda state: list(state.values())), "holds a list, where a state dict of resnet18 is wanted"),
         (saving(lambda _: {"conv1.weight": Path("/")}), "something else than weights; nothing of it was executed"),
         (for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
@@ -379,6 +428,19 @@ def test_a_file_that_does_not_fit_the_network_is_refused(
     with pytest.raises(LabkitError, match=said) as refused:
         read_state(path, path.name.split("-")[0], classes=1000)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("write", [saving(lambda state: {"net": state}), pointer, cut_short])
+def test_a_file_without_weights_is_refused_before_anything_runs(
+    write: Callable[[dict[str, Any], Path], Path], state: dict[str, Any], tmp_path: Path
+) -> None:
+    path = write(state, tmp_path)
+    assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(tmp_path)), path.name)
+
+
+def test_whole_weights_pass_the_check_before_anything_runs(weights: Path, state: dict[str, Any]) -> None:
+    save(state, "resnet18", weights)
+    assert check_folder(str(weights)) == weights
 
 
 def test_files_without_batch_norm_counters_are_accepted(state: dict[str, Any], tmp_path: Path) -> None:

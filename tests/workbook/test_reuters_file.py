@@ -173,15 +173,13 @@ def test_a_file_with_other_contents_is_refused(changes: dict[str, bytes], expect
 
 def test_a_damaged_or_missing_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write(tmp_path / "reuters.npz", sound()).read_bytes()
-    for cut in (len(whole) // 2, len(whole) - 30, 0):
+    for cut in (len(whole) // 2, len(whole) - 30):
         (tmp_path / "cut.npz").write_bytes(whole[:cut])
-        assert "truncated, damaged or another file" in refusal(tmp_path / "cut.npz")
+        assert "truncated or damaged" in refusal(tmp_path / "cut.npz")
     short = sound()["x"][:-40]
     assert "truncated" in refusal(write(tmp_path / "short.npz", {**sound(), "x": short}))
-    assert "it has no" in refusal(write(tmp_path / "no_topics.npz", {"x": sound()["x"]}))
-    assert "truncated, damaged or another file" in refusal(
-        write(tmp_path / "no_array.npz", {**sound(), "x": b"nothing"})
-    )
+    assert "is an .npz archive of x; give" in refusal(write(tmp_path / "no_topics.npz", {"x": sound()["x"]}))
+    assert "truncated or damaged" in refusal(write(tmp_path / "no_array.npz", {**sound(), "x": b"nothing"}))
     with pytest.raises(UserError, match=r"REUTERS=.*is no file; name Keras's reuters\.npz"):
         open_documents(str(tmp_path / "absent.npz"))
     with pytest.raises(UserError, match="is no file"):

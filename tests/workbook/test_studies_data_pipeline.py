@@ -10,11 +10,13 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from labkit.data import OWN_JPEGS
 from labkit.errors import UserError
+from tests.archives import CLASS_FOLDERS, write_jpegs, write_validation_set
 from tests.workbook.made_records import NOISE, PASSES, blocks, failed, of_records, record_of
 from tests.workbook.test_claims_can_be_tested import Planned, each_test, has_case
 from workbook.claims.evidence import Side
-from workbook.datasets import DRAWN, OWN, check_use, stored_by_checksum, stored_set
+from workbook.datasets import DRAWN, check_use, described, stored_by_checksum, stored_set
 from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.records import Record
@@ -170,23 +172,40 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_users_folder_gives_images_evenly_over_its_classes(user: Path) -> None:
     name, made = stored_set(str(user), 2, forms=["cache"])
-    assert name == OWN and set(made) == {"jpeg", "cache"}
+    assert name == OWN_JPEGS and set(made) == {"jpeg", "cache"}
     assert [sample.path for sample in made["jpeg"].samples] == ["train/cat/0.JPEG", "train/dog/0.JPEG"]
     assert (made["jpeg"].classes, made["cache"].images) == (2, 2)
     assert stored_set(str(user), 100, forms=[])[1]["jpeg"].images == 6
 
 
-def test_a_folder_with_training_and_validation_images_is_valid_for_this_study_alone(
-    user: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbook.datasets.holds_validation_set", lambda _: True)
-    check_use(str(user), [STUDY])
-    with pytest.raises(UserError, match="01_training can't use it"):
+def test_each_study_says_whether_it_can_use_a_folder_and_why(user: Path) -> None:
+    write_validation_set(user)
+    check_use(str(user), [STUDY, "08_quantization"])
+    with pytest.raises(UserError, match=r"^01_training can't use DATA=.* Only 08_quantization, 12_data_pipeline can"):
         check_use(str(user), [STUDY, "01_training"])
+    of_images, classes, of_files, *answers = described(str(user))
+    assert "validation set" in of_images and "1,000 classes" in classes and "2 classes: 6 images" in of_files
+    assert answers[0] == "yes: 08_quantization, 12_data_pipeline."
+    assert answers[1].startswith("no: 01_training, 02_batch_size") and "2,000 of ImageNet's validation" in answers[1]
+    assert len(answers) == 2
+
+
+def test_a_part_of_imagenet_is_not_imagenet(user: Path) -> None:
+    some = user.parent / "some"
+    write_jpegs(some / "train", CLASS_FOLDERS[:3], "{c}_{}.JPEG", each=4)
+    write_jpegs(some / "val", CLASS_FOLDERS[:3], "ILSVRC2012_val_{:08}.JPEG")
+    name, made = stored_set(str(some), 9, forms=[])
+    assert (name, made["jpeg"].classes, made["jpeg"].images) == (OWN_JPEGS, 3, 9)
+    with pytest.raises(UserError, match=r"08_quantization can't use .* has 1,000 classes .*, and this folder 3"):
+        check_use(str(some), ["08_quantization"])
+
+
+def test_embedded_images_are_described_with_the_studies(user: Path) -> None:
+    assert described("digits")[1].startswith("yes: 01_training, 02_batch_size")
 
 
 def test_a_folder_without_any_images_is_refused_and_draws_none(user: Path) -> None:
-    with pytest.raises(UserError, match=r"DATA=.*cat has no train/<class>/\*\.JPEG"):
+    with pytest.raises(UserError, match=r"DATA=.*cat: .* holds 3 files \.JPEG, such as 0\.JPEG \(a JPEG image\)\."):
         stored_set(str(user / "train" / "cat"), 4, forms=[])
 
 
@@ -206,7 +225,7 @@ def test_without_tensorflow_the_form_that_it_writes_is_left_out_and_its_trials_s
 def test_an_open_study_makes_its_images_only_where_it_measures(user: Path) -> None:
     given = {"scale": "smoke", "mode": "plan", "data": str(user)}
     here = open_study(STUDY, hw="cpu", **given).stored(4, ["jpeg"])
-    assert (here["data"], here["classes"]) == (OWN, 1000) and len(here["data_checksum"]) == 12
+    assert (here["data"], here["classes"]) == (OWN_JPEGS, 1000) and len(here["data_checksum"]) == 12
     assert open_study(STUDY, hw="k80", **given).stored(4, ["jpeg"]) == {}
 
 

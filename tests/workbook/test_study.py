@@ -253,9 +253,10 @@ def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenSt
         ({"hw": 200}, "unknown HW '200'; valid: h200"),
         ({"scale": 1}, "unknown scale '1'; valid: "),
         ({"mode": None}, "unknown mode 'None'; "),
+        ({"data": "/nope"}, "unknown data set '/nope'; valid: "),
     ],
 )
-def test_a_parameter_that_is_no_text_is_refused_with_the_valid_ones(given: dict[str, Any], said: str) -> None:
+def test_a_parameter_that_nothing_fits_is_refused_with_the_valid_ones(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_study("01_training", **{"hw": "h200", **given}, host=HOST)
 

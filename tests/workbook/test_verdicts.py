@@ -32,8 +32,10 @@ from workbook.hardware.profile import Profile, load_profile
 from workbook.records import Blocks, Planned, Record, short_hash
 from workbook.records.store import Store
 from workbook.registry import find_study
+from workbook.results import Results as ResultsOfStudies
 from workbook.results import reports_folder
 from workbook.results.study_records import StudyRecords as Results
+from workbook.show.setup import setup_line
 from workbook.statistics import log_interval
 from workbook.trials.trial import NO_DATA, Trial
 
@@ -1402,6 +1404,18 @@ def test_a_verdict_of_any_shape_has_its_scope(name: str) -> None:
     for verdict in (YES, NO, OPEN):
         finding = found_by(test, shown(by_verdict[verdict], test["metric"]), data_sets=["imagenet32"])
         assert finding.label.startswith(f"{verdict}, on synthetic32")
+
+
+def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim_on_imagenet() -> None:
+    facts = {"set_images": 9_469, "set_classes": 10}
+    own = of_records(*records({replace(R50, data="own_jpegs"): near(2)}, "images_per_s", facts=facts))
+    test = a_test(shape="level", at_least=1)
+    finding = found_by(test, own, data_sets=["ilsvrc2012"])
+    assert finding.scope == f"on own_jpegs (10 classes, 9,469 images), {ONE_HOST}"
+    assert found_by(a_claim(test, only={"data": ["ilsvrc2012"]}), own).mark == "other hardware or data"
+    assert setup_line(ResultsOfStudies([own]).frame()).text.split(" · ")[2] == (
+        "32 px own JPEG images (10 classes, 9,469 images)"
+    )
 
 
 def test_an_untestable_claim_has_no_scope_in_its_label() -> None:

@@ -10,11 +10,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
+from workbook.claims.evidence import Side
 from workbook.claims.papers import Paper
 from workbook.claims.schema import OTHERS, Test
 from workbook.claims.verdict import FEWEST_RUNS, Case, Judged
 from workbook.claims.words import listing
 from workbook.registry import find_metric
+from workbook.results.study_records import image_set
 from workbook.show.labels import label
 from workbook.trials.trial import NO_DATA, OF_NETWORKS
 
@@ -115,6 +117,12 @@ def _models_of(test: Test) -> list[object]:
     return [name for name in named if name != OTHERS]
 
 
+def _data_of(side: Side) -> str:
+    """Return the name of a trial's images, with the size of a user's own set."""
+    sizes = sorted({image_set(record) for record in side.results.by_trial.get(side.trial, [])} - {""})
+    return f"{side.trial.data} ({'; '.join(sizes)})" if sizes else side.trial.data
+
+
 def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     """Return how the trials behind a verdict differ from the paper's, and how many of its tests are judged."""
     shown = [
@@ -143,7 +151,7 @@ def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         ("on {} processes", "", sorted({trial.devices_taken for trial in cpu} - {1})),
         ("by {} workers that share one device", "", sorted({t.devices for t in trials if t.placement == "together"})),
         ("after {} epochs", "", sorted({trial.epochs for trial in trials} - {0})),
-        ("on {}", "data", sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})),
+        ("on {}", "data", sorted({_data_of(side) for side in sides} - {*setup.data_sets, NO_DATA})),
         ("with {}", "framework", frameworks if "framework" not in compared else []),
         ("in {}", "precision", sorted(precisions - set(setup.precisions)) if "precision" not in compared else []),
         ("without {}", "precision", sorted(listed - precisions)),

@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from labkit.data import refuse_address
 from labkit.errors import UserError
 from workbook.cluster.script import render_script
 from workbook.cluster.slurm import POLL_S, NotCompleted, follow, queued_number, submit
@@ -31,6 +32,7 @@ def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S)
         raise UserError(f"profile {profile.name!r} can't be measured: {profile.reason}")
     profile.timing_at(request.scale)
     chosen_studies(request.study)
+    refuse_address(request.data)  # before it stands in the job's comment, which everybody reads
     variables = variables_of(request)
     # The comment identifies the report, so FORCE=1 is not part of it. It is one line, because squeue prints one.
     several = f" NODES={nodes}" if nodes > 1 else ""

@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from labkit.data import Levels
+from labkit.data.content import what_is
 from labkit.data.ilsvrc2012 import EDGE_PX, RESIZED_PX
 from labkit.errors import LabkitError, UserError
-from labkit.models import build
+from labkit.models import MODELS, build
 from labkit.torchvision_import import import_torchvision
 
 PATTERN = "<model>-<8 hexadecimal digits>.pth"
@@ -31,6 +33,9 @@ _NAME = re.compile(r"(?P<model>[a-z0-9_]+?)(-owt)?-(?P<sha256>[0-9a-f]{8})\.pth"
 ANOTHER_NORMALISATION: dict[str, tuple[Levels, Levels]] = {"googlenet": ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))}
 _AUXILIARY = {"googlenet": ("aux1.", "aux2.")}  # heads that exist in training only
 _COUNTER = ".num_batches_tracked"  # of batch norm; older files lack it, and predicting does not read it
+_KINDS = ("a file of torch.save", "a zip archive without its end")  # the last is cut short
+_WRAPPED = "module."  # DataParallel puts it before each name
+_SAVE_ANEW = "save the plain state dict by torch.save as <model>-<first 8 digits of the file's SHA-256>.pth"
 _SHOWN = 3  # names in a message, at most
 
 
@@ -41,21 +46,41 @@ def model_of(name: str) -> str | None:
 
 
 def find_file(model: str, folder: Path) -> Path | None:
-    """Return the file of a model in a folder, or None. Raise UserError if there are two."""
+    """Return the file of a model in a folder, or None. Raise UserError as `check_names`."""
     files = [path for path in folder.glob(f"{model}-*.pth") if model_of(path.name) == model and path.is_file()]
-    check_names(path.name for path in files)
-    return files[0] if files else None
+    chosen = check_names(path.name for path in files)
+    return folder / chosen[model] if files else None
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raise UserError if two of the file names are of one model, since either could be meant."""
+def check_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the file of each model: of several, the published one of weights V1, which alone fit the images here.
+
+    Raise UserError for several files of one model without that one, since either could be meant.
+    """
     of_model: dict[str, list[str]] = {}
     for name in sorted(names):
         if model := model_of(name):
             of_model.setdefault(model, []).append(name)
     for model, files in of_model.items():
-        if len(files) > 1:
-            raise UserError(f"WEIGHTS= holds {' and '.join(files)}, and one file of {model} is wanted: keep one.")
+        if len(files) > 1 and model in MODELS:
+            published = published_name(model) if model in import_torchvision().models.list_models() else ""
+            if published not in files:
+                raise UserError(f"WEIGHTS= holds {' and '.join(files)}, and one file of {model} is wanted: keep one.")
+            of_model[model] = [published]
+    return {model: files[0] for model, files in of_model.items()}
+
+
+def check_file(path: Path) -> None:
+    """Raise UserError for a file that does not hold its model's weights, by their names and shapes alone.
+
+    The values, which may take seconds to read, are checked by `read_state`.
+    """
+    model = model_of(path.name) or ""
+    try:
+        with reading(path, "fetch it again"):
+            _state(path, model, _content(path), classes=1000)
+    except LabkitError as error:
+        raise UserError(str(error)) from error
 
 
 def published_name(model: str) -> str:
@@ -70,8 +95,6 @@ def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any],
     Auxiliary heads are left out. Nothing in the file is executed. Raise LabkitError for a file that is damaged, holds
     another network or no weights, or is for other images than this workbook's.
     """
-    import torch
-
     _check_images(path, model)
     with reading(path, "fetch it again"):
         with path.open("rb") as file:
@@ -81,9 +104,31 @@ def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any],
                 f"{path} is damaged or renamed: the digits in its name are not the first of its SHA-256, {sha256[:8]}. "
                 "Fetch it again."
             )
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = _content(path)
+    state = _state(path, model, content, classes=classes)
+    exact = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
+    return exact, sha256
+
+
+def _content(path: Path) -> Any:
+    """Return what a file of torch.save holds; its tensors are read once they are used."""
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+
+
+def _state(path: Path, model: str, content: Any, *, classes: int) -> dict[str, Any]:
+    """Return the tensors of a model from a file's content, by the model's names. Raise LabkitError for others."""
+    import torch
+
     if not isinstance(content, dict):
         raise LabkitError(f"{path} holds a {type(content).__name__}, where a state dict of {model} is wanted.")
+    if nested := next((str(name) for name, value in content.items() if isinstance(value, dict)), ""):
+        raise LabkitError(
+            f"{path} holds a training's checkpoint with the weights of {model} under {nested!r}: {_SAVE_ANEW}."
+        )
+    if content and all(str(name).startswith(_WRAPPED) for name in content):
+        raise LabkitError(f"{path} has weights whose names begin with `{_WRAPPED}`: without it, {_SAVE_ANEW}.")
     with torch.device("meta"):
         expected = build(model, image_px=EDGE_PX, classes=classes).state_dict()
     auxiliary = _AUXILIARY.get(model, ())
@@ -92,14 +137,14 @@ def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any],
         if name.endswith(_COUNTER):
             state.setdefault(name, torch.zeros_like(expected[name], device="cpu"))
     _check_state(path, model, state, expected)
-    values = [state[name].detach() for name in expected]
-    exact = [value.float() if value.is_floating_point() else value for value in values]
-    return dict(zip(expected, exact, strict=True)), sha256
+    return {name: state[name].detach() for name in expected}
 
 
 @contextmanager
 def reading(path: Path, instead: str) -> Iterator[None]:
     """Raise LabkitError, with what to do instead, if a file cannot be read as weights within this context."""
+    if path.is_file() and not (kind := what_is(path)).startswith(_KINDS):
+        raise LabkitError(f"{path} is {kind}, and no file of weights; nothing of it was executed.")
     try:
         yield
     except pickle.UnpicklingError as error:

@@ -54,7 +54,8 @@ def _in_cache() -> Path:
 def check_folder(given: str) -> Path:
     """Return the absolute path of the folder that WEIGHTS= names.
 
-    Raise UserError if it is no readable folder, holds no weights, or holds two files of torchvision's for one model.
+    Raise UserError if it is no readable folder, holds no weights, holds two files of torchvision's for one model that
+    may both be meant, or a file of torchvision's name that does not hold its model's weights.
     """
     folder = users_path(given)
     wanted = (
@@ -70,7 +71,9 @@ def check_folder(given: str) -> Path:
     if not any(is_name(name) for name in names):
         there = f"; there is {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}" if names else ""
         raise UserError(f"WEIGHTS={given} holds no weights: wanted are {wanted}{there}.")
-    torchvision_files.check_names(names)
+    for model, name in torchvision_files.check_names(names).items():
+        if model in MODELS:
+            torchvision_files.check_file(folder / name)
     return folder.absolute()
 
 

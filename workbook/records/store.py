@@ -7,7 +7,6 @@ same lines in a third of the space. If both files exist, packing was interrupted
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import os
 import zlib
@@ -54,6 +53,8 @@ class Store:
 
     def append(self, record: Record) -> None:
         """Append one record and flush it to the disk. Drop the remains of a broken write first."""
+        import fcntl  # not at the top: Windows, which lacks it, can read records
+
         path = self._unpack(record.host, record.study)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:

@@ -19,7 +19,7 @@ RECORDS = ["profile", "study", "host"]
 WHERE_AND_WHEN = [
     *RECORDS,
     *("device_name", "machine", "pass_number", "planned_passes", "process", "protocol", "scale"),
-    *("started_at", "commit", "record"),
+    *("started_at", "commit", "record", "image_set"),
 ]
 HOW_IT_ENDED = ["status", "reason"]
 _MEANINGS = {
@@ -32,6 +32,7 @@ _MEANINGS = {
     "planned_passes": "rounds that the study plans for this configuration",
     "process": "process that measured the row",
     "protocol": "version of how numbers are made; records of two versions are never pooled",
+    "image_set": "size of a user's set of images in files",
     "record": "raw record: file below `reports/` and line, counted from 1",
     "status": "`ok`, or why there is no result",
 }

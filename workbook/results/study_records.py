@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from labkit.data import OWN_JPEGS
 from workbook.hardware.identity import fingerprint
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
@@ -17,6 +18,14 @@ from workbook.registry import Study
 from workbook.results.from_result import value_of
 from workbook.statistics import log_interval
 from workbook.trials.trial import Trial, without_data
+
+
+def image_set(record: Record) -> str:
+    """Return classes and images of a user's set of images in files, `10 classes, 30 images`; else an empty text."""
+    classes, images = record.number("set_classes"), record.number("set_images")
+    if record.trial["data"] != OWN_JPEGS or classes is None or images is None:
+        return ""
+    return f"{classes:,.0f} classes, {images:,.0f} images"
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,7 +29,7 @@ from workbook.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_
 from workbook.results.from_telemetry import of_record
 from workbook.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from workbook.results.metrics import metric_of, why_missing
-from workbook.results.study_records import StudyRecords, measured_gpus
+from workbook.results.study_records import StudyRecords, image_set, measured_gpus
 from workbook.trials.recipes import mode_name
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
 
@@ -37,7 +37,7 @@ _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
 _OF_NETWORKS = ("model", "image_px", "classes", "head", "batch", "optimizer", "learning_rate", "augment")
 # Columns of texts that are never missing; they are texts in a table without rows too.
-_WORDS = ("mode", *WORDS, *RECORDS, "machine", *HOW_IT_ENDED)
+_WORDS = ("mode", *WORDS, *RECORDS, "machine", "image_set", *HOW_IT_ENDED)
 _COUNTS = ("batch", "image_px", "classes")  # fields of networks with whole numbers, even if some are missing
 # The columns of long tables that hold texts; all others hold numbers, even without rows.
 _TEXTS = frozenset(
@@ -331,6 +331,7 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "started_at": record.started_at,
         "commit": record.versions.get("commit", "unknown"),
         "record": f"{records.file(record.study)}:{line}",
+        "image_set": image_set(record),
         "status": record.status,
         "reason": record.dated_reason,
         **{metric: metric_of(records, record, metric) for metric in METRICS},

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.data.content import what_is
 from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
 from labkit.data.npy import read_member
 from labkit.data.restricted import Refused, load_lists
@@ -55,11 +56,13 @@ def _read(file: Path) -> tuple[list[list[int]], NDArray[np.int64]]:
     except Refused as refusal:
         raise DataError(f"{file} is refused: {refusal}; give {EXPECTED}. Nothing of it was executed.") from refusal
     except KeyError as error:
-        raise DataError(f"{file} is refused: it has no {error.args[0]}; give {EXPECTED}.") from error
+        raise DataError(f"{file} is {what_is(file)}; give {EXPECTED}.") from error
     except OSError as error:
         raise DataError(f"{file} can't be read ({error.strerror or error}).") from error
     except Exception as error:  # zipfile, zlib, pickle and NumPy raise nearly anything for a damaged archive
-        raise DataError(f"{file} is truncated, damaged or another file ({error}); give {EXPECTED}.") from error
+        kind = what_is(file)
+        state = f"{kind}, truncated or damaged ({error})" if kind.startswith(("an .npz", "a zip archive wi")) else kind
+        raise DataError(f"{file} is {state}; give {EXPECTED}.") from error
     if len(topics) != len(lists) or len(lists) < 2:
         raise DataError(
             f"{file} has {len(lists):,} newswires and {len(topics):,} topics; the counts must be equal, and 2 or more."

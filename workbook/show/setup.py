@@ -39,7 +39,7 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
     parts = [
         named if len(models) <= MOST_NAMES else f"{len(models)} networks",
         " and ".join(_TASKS[task] for task in dict.fromkeys(networks["workload"])),
-        f"{sizes} {_data(networks['data'].unique())}",
+        f"{sizes} {_data(networks['data'].unique())}{_sizes(networks)}",
         " and ".join(dict.fromkeys(networks["device_name"].dropna())),
         _runs(networks),
     ]
@@ -50,6 +50,12 @@ def _data(names: Iterable[str]) -> str:
     titles = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
     titles |= {"drawn_jpegs": "drawn JPEG images", "own_jpegs": "own JPEG images", "ilsvrc2012": "ImageNet images"}
     return " and ".join(titles.get(name, name.replace("_", " ")) for name in names)
+
+
+def _sizes(frame: pd.DataFrame) -> str:
+    """Return the sizes of a user's sets of images in parentheses; an empty text without any."""
+    sizes = sorted({*frame.get("image_set", [])} - {""})
+    return f" ({'; '.join(sizes)})" if sizes else ""
 
 
 def _runs(frame: pd.DataFrame) -> str:

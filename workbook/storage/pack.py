@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.data.content import what_is
 from labkit.data.ilsvrc2012 import decoded, scaled_centre
 from labkit.data.npy import ArrayWriter
 from labkit.errors import DataError
@@ -122,7 +123,10 @@ def write_cache(folder: Path, root: Path, samples: Sequence[Sample], done: Calla
                     labels.append(np.array([sample.label]))
             done(start + len(part))
         if not images.count:
-            raise DataError(f"none of the {len(samples):,} images in {root} can be decoded; give a folder of others.")
+            first = root / samples[0].path
+            raise DataError(
+                f"none of the {len(samples):,} images in {root} can be decoded: {first} is {what_is(first)}."
+            )
         return images.count
 
 

@@ -6,11 +6,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from labkit.data.identity import JPEG_ENDINGS
 from labkit.errors import DataError
 from workbook.hardware.cpu_limits import usable_threads
 from workbook.storage.forms import Index, Sample, changed_ns, checksum_of
 
-ENDINGS = (".jpeg", ".jpg")
 LAYOUT = "the layout is train/<class>/*.JPEG, one folder of images per class"
 
 
@@ -52,6 +52,8 @@ def _scan_class(root: Path, folder: str) -> list[tuple[str, int]]:
     Contents are not read, which would take hours for ImageNet: readers count images that can't be read or decoded.
     """
     with os.scandir(root / folder) as entries:
-        images = [entry for entry in entries if entry.name.lower().endswith(ENDINGS) and not entry.name.startswith(".")]
+        images = [
+            entry for entry in entries if entry.name.lower().endswith(JPEG_ENDINGS) and not entry.name.startswith(".")
+        ]
         files = [(f"{folder}/{image.name}", image.stat().st_size) for image in images if image.is_file()]
     return sorted((path, size) for path, size in files if size)

@@ -49,6 +49,8 @@ def open_readers(trial: Trial, stored: StoredSet, *, numbers: range) -> tuple[li
         "workers": trial.workers,
         "file_bytes": stored.file_bytes,
         "files": len(stored.files),
+        "set_images": stored.images,
+        "set_classes": stored.classes,
         "readers_start_s": time.perf_counter() - began,
     }
     return readers, facts

@@ -134,7 +134,7 @@ class Endless:
                 return next(self._epoch)
             except StopIteration:
                 if ended:
-                    raise LabkitError("an epoch has no sample that can be read: make the set anew") from None
+                    raise LabkitError("an epoch has no sample that can be read") from None
                 ended = True
                 self._start()
             except (ConnectionError, EOFError) as error:  # while the batch was taken from a worker

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from labkit.data.content import what_is
 from labkit.data.order import WHOLE, Shard
 from labkit.errors import LabkitError
 
@@ -81,9 +82,10 @@ class Reader:
             self.skipped += part.skipped
             self._skipped_in_turn = 0 if len(part.labels) else self._skipped_in_turn + part.skipped
             if self._skipped_in_turn >= self.epoch_images:
+                first = self.wanted.stored.files[0]
                 raise LabkitError(
-                    f"the reader {self.wanted.name} can read none of the {self.epoch_images:,} images in "
-                    f"{self.wanted.stored.folder}: make the set anew."
+                    f"the reader {self.wanted.name} can read none of the {self.epoch_images:,} images: the first file, "
+                    f"{first}, is {what_is(first)}."
                 )
             if len(part.labels) == self.batch:
                 return self._ready(part.images, part.labels)
