@@ -31,11 +31,14 @@ _MEANINGS = {
     "pass_number": "round of the study; each round starts fresh processes",
     "planned_passes": "rounds that the study plans for this configuration",
     "process": "process that measured the row",
+    "quantity": "metric that `value` is of, or the ratio or difference of it",
     "protocol": "version of how numbers are made; records of two versions are never pooled",
     "record": "raw record: file below `reports/` and line, counted from 1",
     "status": "`ok`, or why there is no result",
 }
 NEAREST = 5  # names of columns in an error
+# What the values of an estimate are of: a column, and a key of `attrs`. Merging keeps the first, `table[…]` the second.
+QUANTITY = "quantity"
 NOT_MEASURED = "not measured"  # the text of a missing value
 
 

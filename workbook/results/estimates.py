@@ -1,7 +1,8 @@
 """The arithmetic on tables of results: a value with its 95 % interval, ratios and differences.
 
 `data` is a table with one row per trial, host and pass, as `Results.frame()` gives it. Each function returns one row
-per group with the columns `value`, `low`, `high`, `passes` and `hosts`. `low` and `high` are NaN with a single pass.
+per group with the columns `value`, `low`, `high`, `passes`, `hosts` and `quantity`, the metric (or the ratio or
+difference of it). `low` and `high` are NaN with a single pass.
 
 Passes are fresh processes, so their values are independent (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15). Rows of
 one host give an interval over passes. Rows of three or more equal hosts give one over hosts, from each host's mean over
@@ -20,7 +21,7 @@ import pandas as pd
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results.columns import NEAREST, NOT_MEASURED, RECORDS, WHAT_RAN, check_columns, unique
+from workbook.results.columns import NEAREST, NOT_MEASURED, QUANTITY, RECORDS, WHAT_RAN, check_columns, unique
 from workbook.results.intervals import (
     HOSTS,
     Passes,
@@ -270,12 +271,10 @@ def _values(group: pd.DataFrame, names: Sequence[str]) -> str:
 def _as_table(
     rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str], metric: str, form: str
 ) -> pd.DataFrame:
-    """Return the rows of an estimate as a table with the column types of `data`, even without rows.
-
-    `attrs` say what the values are of. Queries keep them; merging with other tables drops them.
-    """
+    """Return the rows of an estimate as a table with the column types of `data`, even without rows."""
     table = pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
-    table.attrs = {"metric": metric, "form": form}
+    table.attrs[QUANTITY] = metric if form == "level" else f"{form} of {metric}"
+    table[QUANTITY] = pd.Series(table.attrs[QUANTITY], table.index, dtype=object)
     return table
 
 
