@@ -62,6 +62,7 @@ MODES = ("auto", "measure", "render", "plan")
 # documents that REUTERS= names, or documents drawn in their shape.
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
 MOST_UNEVEN = 5  # uneven runs that a warning names
+MOST_LACKING = 3  # configurations without a record whose nearest record a message names
 
 # Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
 # column is shown nevertheless if trials of the same row differ in it.
@@ -301,15 +302,16 @@ class OpenStudy(Planner):
         if not without or not records:  # tables and figures of a study without any record say so
             return
         number = _number_of(len(records.by_trial), "recorded configuration")
-        has = f"{self.study.id} of {self.profile.name} has {number} at scale {records.scale}"
+        has = f"{self.study.id} of {self.profile.name} has {number} at scale {records.scale}."
+        has = f"{has} {_nearest(records, without)}"
         if len(without) < len(trials):
             lacking = f"{len(without)} of {len(trials)} configurations given to `measure` have no record"
-            warnings.warn(f"{lacking}. The results hold all records: {has}.", stacklevel=3)
+            warnings.warn(f"{lacking}. The results hold all records: {has}", stacklevel=3)
             return
         of_what = ", ".join(map(repr, (self.profile.name, self.study.name)))
         reason = "mode='render' only reads" if self.mode == "render" else mismatch(self.profile, self.host)
         raise UserError(
-            f"no configuration given to `measure` has a record; {has}. Nothing was measured: {reason}. "
+            f"no configuration given to `measure` has a record; {has} Nothing was measured: {reason}. "
             f"`workbook.load({of_what}).frame()` shows what is recorded, and "
             f"`workbook.open_study({self.study.name!r})` measures on this machine."
         )
@@ -345,6 +347,16 @@ def _printed() -> Progress:
 
 def _number_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _nearest(records: StudyRecords, without: Sequence[Trial]) -> str:
+    """Return a sentence: how the recorded configurations nearest to trials without a record differ from them."""
+    texts = []
+    for trial in without[:MOST_LACKING]:
+        fields = [f"{name}={held!r}, not {asked!r}" for name, (asked, held) in records.nearest(trial).items()]
+        texts.append(f"{trial_label(trial, beside=without)} ({', '.join(fields)})")
+    texts += ["and others"] if len(without) > MOST_LACKING else []
+    return f"Nearest records: {'; '.join(texts)}."
 
 
 def _without_other_code(records: StudyRecords, trials: Sequence[Trial]) -> StudyRecords:
