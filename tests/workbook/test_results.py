@@ -287,6 +287,7 @@ def test_a_comparison_with_what_cannot_be_is_refused(over: Any, said: str) -> No
         ratio(data, "images_per_s", over=over, by="mode")
 
 
+@pytest.mark.filterwarnings("ignore:the ratio has no row")
 def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
     data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16")
     own = data.assign(mode=["as usual", "faster"])

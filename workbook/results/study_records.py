@@ -130,11 +130,8 @@ class StudyRecords:
         asked = configuration(trial).as_dict()
         recorded = (configuration(other).as_dict() for other in self.by_trial)
         apart = [{name: (asked[name], of[name]) for name in asked if asked[name] != of[name]} for of in recorded]
-        return min(
-            apart,
-            key=lambda fields: (len(fields), not {"workload", "model", "framework"}.isdisjoint(fields)),
-            default={},
-        )
+        last = {"workload", "model", "framework"}  # of equally many fields, these say least
+        return min(apart, key=lambda fields: (len(fields), not last.isdisjoint(fields)), default={})
 
     def lines_of(self, trial: Trial) -> dict[str, list[int]]:
         """Return the lines that hold a trial's records, by file (see `file`)."""

@@ -49,11 +49,18 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
 def check_values(data: pd.DataFrame, shown_as: str) -> None:
     """Raise UserError for an estimate, ratio or difference that would stand under another metric's name or unit.
 
-    Tables of other origin carry no mark and stay free, and so do metrics of the caller's own.
+    Tables of other origin carry no mark and stay free, and so do metrics of the caller's own. Raise it too for what
+    `check_given` refuses.
     """
+    check_given(data)
     marks = [data.attrs.get(QUANTITY), *(data[QUANTITY].dropna().unique() if QUANTITY in data else ())]
     for mark in dict.fromkeys(map(str, marks)):
         _check_value(mark, shown_as)
+
+
+def check_given(data: pd.DataFrame, *names: str) -> None:
+    """Raise UserError for no table, or one with rows that lacks the column `value` or one of `names`."""
+    check_columns(data, () if isinstance(data, pd.DataFrame) and data.empty else ("value", *names))
 
 
 def _check_value(quantity: str, shown_as: str) -> None:

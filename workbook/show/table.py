@@ -15,7 +15,7 @@ from markupsafe import Markup
 from labkit.errors import UserError, one_of
 from workbook.registry import METRICS
 from workbook.results.columns import NOT_MEASURED, check_columns, unique
-from workbook.show.frames import INTERVAL, check_values, configuration, estimates, sorted_rows
+from workbook.show.frames import INTERVAL, check_given, check_values, configuration, estimates, sorted_rows
 from workbook.show.labels import heading, in_order, is_missing, label
 from workbook.show.quantities import (
     INVERTED_BELOW,
@@ -160,7 +160,8 @@ def _specified(values: Values) -> Iterator[tuple[str, pd.DataFrame | None, str]]
         elif isinstance(form, tuple):
             yield title, form[0], form[1]
         else:
-            yield title, form, "points" if (form["value"] < 0).any() else "ratio"
+            check_given(form)
+            yield title, form, "points" if len(form) and (form["value"] < 0).any() else "ratio"
 
 
 def _columns(
