@@ -61,6 +61,8 @@ MODES = ("auto", "measure", "render", "plan")
 # TIMED: the same for trials that are only timed; synthetic32 replaces images that only scoring can use. REUTERS: the
 # documents that REUTERS= names, or documents drawn in their shape.
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
+# What `measure` read last: how many records of which host, and the passes that chose them. The check of a page asks it.
+SHOWN: dict[str, Any] = {}
 MOST_UNEVEN = 5  # uneven runs that a warning names
 MOST_LACKING = 3  # configurations without a record whose nearest record a message names
 
@@ -284,7 +286,9 @@ class OpenStudy(Planner):
             measure(trials, study=self.study.id, scale=self.scale, extra=True, **about)
         records = self._measured_here(trials) if self.measures_here else None
         if records is None:
-            records = _without_other_code(self._selected(), trials)
+            records = self._selected()
+            SHOWN.update(records=len(records.records), host=records.host_id, passes=None)
+            records = _without_other_code(records, trials)
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
         if not is_report():
             self._check_recorded(records, trials)
@@ -322,9 +326,11 @@ class OpenStudy(Planner):
             return None
         passes = passes_by_key(trials, self.profile, self.scale)
         asked, scale = (self.scale, passes), None if is_report() else self.scale
-        return records_of_host(
+        records = records_of_host(
             self.profile, self.study, store=self.store, host_id=self.host.id, asked=asked, scale=scale
         )
+        SHOWN.update(records=len(records.records), host=records.host_id, passes=passes)
+        return records
 
     def verdicts(self, results: Results) -> Findings:
         """Return the verdicts on this study's claims, from the records shown and those of other studies."""
