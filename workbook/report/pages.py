@@ -95,7 +95,7 @@ def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run
     if shown["records"] < len(own):
         raise LabkitError(
             f"its notebook read {shown['records']} of the {len(own)} records in {report}. Does a cell, or a "
-            f"start-up file of Python or IPython, set LABKIT_REPORTS? If another report measures now, render after it."
+            f"start-up file of Python, set LABKIT_REPORTS? If another report measures now, render after it."
         )
 
 
