@@ -99,6 +99,24 @@ def test_the_doctor_finds_a_torch_without_code_for_the_gpu(monkeypatch: pytest.M
         assert fine or "TORCH_INDEX=https://download.pytorch.org/whl/cu126" in finding[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise RuntimeError('operator torchvision::qnms does not exist')", "-m labkit.torchvision_import` mends it"),
+        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "`make setup` mends it"),
+        ("", None),
+    ],
+)
+def test_the_doctor_imports_torchvision_as_a_users_first_cell_does(
+    text: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torchvision.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    findings = list(doctor._torchvision(replace(HOST, packages={"torchvision": "0.28.0"})))
+    assert [(fine, said in sentence) for fine, sentence in findings if said] == [(False, True)] * bool(said)
+    assert bool(findings) == bool(said) and not list(doctor._torchvision(HOST))
+
+
 class Pip:
     """A stand-in for subprocess.call that keeps the commands and fails those that name an unavailable package."""
 
