@@ -48,7 +48,7 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
         if value:
             scrapbook.glue(PREFIX + name, value)
     if SHOWN:
-        scrapbook.glue(PREFIX + "shown", SHOWN, encoder="json")
+        scrapbook.glue(PREFIX + "shown", SHOWN)
     return Answer(shown)
 
 
