@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError, nearest_first
@@ -151,7 +152,7 @@ def _compared(
 
 
 def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows with a value of the metric. Raise UserError for a missing column, and for texts as values."""
+    """Return the rows with a finite value of the metric. Raise UserError for a missing column, and for texts in it."""
     own = ["host", "pass_number"] if isinstance(data, pd.DataFrame) else []
     if missing := [name for name in own if name not in data]:
         raise UserError(
@@ -165,7 +166,7 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
             f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "
             f"`workbook.describe(table)` lists the metrics with their units."
         )
-    return measured
+    return measured[np.isfinite(measured[metric].astype(float))]  # an infinite value is a division by 0
 
 
 def _why_no_row(measured: pd.DataFrame, metric: str, over: Mapping[str, Any], shared: Sequence[str]) -> str:
