@@ -154,7 +154,7 @@ def valued_pages() -> Iterator[Any]:
     variants = [f"{word} {quarter}" for word in VALUES for quarter in range(4)] + [BASELINES]
     for place, variant in enumerate(variants):
         for number, notebook in enumerate(NOTEBOOKS):
-            marks = [] if (place + number) % (3 * ONE_IN) == 0 else pytest.mark.slow
+            marks: Any = [] if (place + number) % (3 * ONE_IN) == 0 else pytest.mark.slow
             yield pytest.param(variant, notebook, marks=marks, id=f"{variant}-{notebook.stem}")
 
 

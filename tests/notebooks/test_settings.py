@@ -81,10 +81,10 @@ def test_settings_of_a_user_change_no_output(
 
 
 def test_sockets_go_to_the_first_short_folder_that_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    writable = {"/scratch", "/tmp"}
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/of-the-user")
     monkeypatch.setattr(os, "access", lambda folder, _: folder in writable)
     monkeypatch.setattr(tempfile, "tempdir", "/scratch")
-    writable = {"/scratch", "/tmp"}
     assert executing._short_folder() == "/scratch"
     monkeypatch.setattr(tempfile, "tempdir", f"/scratch/{'a' * executing.SOCKET_FOLDER}")
     writable |= {tempfile.gettempdir()}
