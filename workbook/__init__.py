@@ -11,6 +11,7 @@ name loads its module on first use.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # importing typing takes 10 ms, in which Ctrl-C prints a traceback: workbook.cli is not there yet
@@ -31,6 +32,11 @@ _PLACES = {
     "open_study": "workbook.study",
 }
 __all__ = list(_PLACES)
+
+if "ipykernel" in sys.modules:
+    from workbook.paths import warn_of_other_checkout
+
+    warn_of_other_checkout()
 
 
 def __getattr__(name: str) -> Any:

@@ -37,6 +37,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
         yield None, f"{gpu}: not supported. `make report HW=cpu` measures the CPU."
     yield from _profiles(host)
     yield from _packages(host)
+    yield from _torchvision(host)
     yield from _frameworks(host)
     if visible(host.gpus):
         yield from _torch_and_gpu(host)
@@ -76,6 +77,17 @@ def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield None, "The distribution `pynvml` is deprecated and shadows nvidia-ml-py: pip uninstall pynvml."
     except importlib.metadata.PackageNotFoundError:
         pass
+
+
+def _torchvision(host: Host) -> Iterator[tuple[bool | None, str]]:
+    """Yield what is wrong if `import torchvision` fails in a fresh process, where labkit has not repaired it."""
+    if "torchvision" not in host.packages:
+        return  # `_packages` reports it
+    tried = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        why = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
+        mends = f"{sys.executable} -m labkit.torchvision_import`" if "operator torchvision::" in why else "make setup`"
+        yield False, f"`import torchvision` fails: {why}. `{mends} mends it, or install the torchvision of your torch."
 
 
 def _frameworks(host: Host) -> Iterator[tuple[bool | None, str]]:

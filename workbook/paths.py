@@ -1,6 +1,7 @@
 """Paths of the project."""
 
 import os
+import warnings
 from pathlib import Path
 
 from labkit import errors
@@ -12,6 +13,17 @@ errors.PACKAGES.append(str(ROOT / "workbook"))
 def reports_folder() -> Path:
     """Return the folder of reports: LABKIT_REPORTS, else `reports/` beside the package."""
     return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
+
+
+def warn_of_other_checkout() -> None:
+    """Warn if the working folder is that of another checkout's notebooks: their kernel imports this one's code."""
+    other = Path.cwd().parent
+    if Path.cwd().name == "notebooks" and other != ROOT and (other / "workbook" / "__init__.py").is_file():
+        warnings.warn(
+            f"this notebook belongs to {other}, and workbook is imported from {ROOT}, where it also reads and writes "
+            f"reports. `make lab` in {other} opens it with its own code.",
+            stacklevel=3,
+        )
 
 
 def notebook_of(study: str) -> Path:

@@ -66,7 +66,10 @@ MODES = ("auto", "measure", "render", "plan")
 # TIMED: the same for trials that are only timed; synthetic32 replaces images that only scoring can use. REUTERS: the
 # documents that REUTERS= names, or documents drawn in their shape.
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
+# What `measure` read last: how many records of which host, and the passes that chose them. The check of a page asks it.
+SHOWN: dict[str, Any] = {}
 MOST_UNEVEN = 5  # uneven runs that a warning names
+MOST_LACKING = 3  # configurations without a record whose nearest record a message names
 
 # Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
 # column is shown nevertheless if trials of the same row differ in it.
@@ -287,7 +290,9 @@ class OpenStudy(Planner):
             measure(trials, study=self.study.id, session=self.session, extra=True)
         records = self._measured_here(trials) if self.measures_here else None
         if records is None:
-            records = _without_other_code(self._selected(), trials)
+            records = self._selected()
+            SHOWN.update(records=len(records.records), host=records.host_id, passes=None)
+            records = _without_other_code(records, trials)
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
         if not is_report():
             self._check_recorded(records, trials)
@@ -305,15 +310,16 @@ class OpenStudy(Planner):
         if not without or not records:  # tables and figures of a study without any record say so
             return
         number = _number_of(len(records.by_trial), "recorded configuration")
-        has = f"{self.study.id} of {self.profile.name} has {number} at scale {records.scale}"
+        has = f"{self.study.id} of {self.profile.name} has {number} at scale {records.scale}."
+        has = f"{has} {_nearest(records, without)}"
         if len(without) < len(trials):
             lacking = f"{len(without)} of {len(trials)} configurations given to `measure` have no record"
-            warnings.warn(f"{lacking}. The results hold all records: {has}.", stacklevel=3)
+            warnings.warn(f"{lacking}. The results hold all records: {has}", stacklevel=3)
             return
         of_what = ", ".join(map(repr, (self.profile.name, self.study.name)))
         reason = "mode='render' only reads" if self.mode == "render" else mismatch(self.profile, self.host)
         raise UserError(
-            f"no configuration given to `measure` has a record; {has}. Nothing was measured: {reason}. "
+            f"no configuration given to `measure` has a record; {has} Nothing was measured: {reason}. "
             f"`workbook.load({of_what}).frame()` shows what is recorded, and "
             f"`workbook.open_study({self.study.name!r})` measures on this machine."
         )
@@ -324,9 +330,11 @@ class OpenStudy(Planner):
             return None
         passes = passes_by_key(trials, self.profile, self.scale)
         asked, scale = (self.scale, passes), None if is_report() else self.scale
-        return records_of_host(
+        records = records_of_host(
             self.profile, self.study, store=self.store, host_id=self.host.id, asked=asked, scale=scale
         )
+        SHOWN.update(records=len(records.records), host=records.host_id, passes=passes)
+        return records
 
     def verdicts(self, results: Results) -> Findings:
         """Return the verdicts on this study's claims, from the records shown and those of other studies."""
@@ -349,6 +357,16 @@ def _printed() -> Progress:
 
 def _number_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _nearest(records: StudyRecords, without: Sequence[Trial]) -> str:
+    """Return a sentence: how the recorded configurations nearest to trials without a record differ from them."""
+    texts = []
+    for trial in without[:MOST_LACKING]:
+        fields = [f"{name}={held!r}, not {asked!r}" for name, (asked, held) in records.nearest(trial).items()]
+        texts.append(f"{trial_label(trial, beside=without)} ({', '.join(fields)})")
+    texts += ["and others"] if len(without) > MOST_LACKING else []
+    return f"Nearest records: {'; '.join(texts)}."
 
 
 def _without_other_code(records: StudyRecords, trials: Sequence[Trial]) -> StudyRecords:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
+from pandas.api.types import is_numeric_dtype
 
 from tests.notebooks.cuts import CUTS, RecordSet, write_records
 from workbook import study
@@ -23,8 +26,9 @@ from workbook.hardware.host import this_host
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
 from workbook.records import Record
-from workbook.registry import COMPARISON, STUDIES
+from workbook.registry import COMPARISON, METRICS, STUDIES
 from workbook.report.pages import write_site
+from workbook.results import Results
 from workbook.results.load import REPORT_VARIABLE
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
@@ -123,6 +127,58 @@ def test_a_page_is_right(record_set: RecordSet, page: str, monkeypatch: pytest.M
         for part in ("setup", "answer", "figure", "table", "verdicts"):
             assert len(shown.get(part, [])) == 1, part
         shown["index"] = [f"<p data-scrap>{published[f'labkit.{name}']}</p>" for name in ("short", "number")]
+    wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
+    assert not wrong, "\n".join(wrong)
+
+
+# Values that no sensor, clock or network excludes, put in place of those of a quarter of the metrics each.
+VALUES = {"0": 0.0, "missing": math.nan}
+BASELINES = "0 in the baseline"
+
+
+def with_values(frame: pd.DataFrame, variant: str) -> pd.DataFrame:
+    """Return a table of results with other values: of a quarter of its metrics, or of all in its baseline's rows."""
+    metrics = [name for name in METRICS if name in frame and is_numeric_dtype(frame[name])]
+    frame = frame.copy()
+    if variant == BASELINES:
+        rows = frame["mode"] == "baseline"
+        frame.loc[rows, metrics] = frame.loc[rows, metrics].where(frame.loc[rows, metrics].isna(), 0.0)
+        return frame
+    word, quarter = variant.split(" ")
+    chosen = metrics[int(quarter) :: 4]
+    frame[chosen] = frame[chosen].where(frame[chosen].isna(), VALUES[word])
+    return frame
+
+
+def valued_pages() -> Iterator[Any]:
+    variants = [f"{word} {quarter}" for word in VALUES for quarter in range(4)] + [BASELINES]
+    for place, variant in enumerate(variants):
+        for number, notebook in enumerate(NOTEBOOKS):
+            marks: Any = [] if (place + number) % (3 * ONE_IN) == 0 else pytest.mark.slow
+            yield pytest.param(variant, notebook, marks=marks, id=f"{variant}-{notebook.stem}")
+
+
+@pytest.fixture(scope="module")
+def one_round(tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
+    return RecordSet.written(tmp_path_factory.mktemp("reports"), OFTEN, CUTS["round 1"])
+
+
+@pytest.mark.parametrize(("variant", "notebook"), valued_pages())
+def test_a_page_takes_any_values(
+    variant: str, notebook: Path, one_round: RecordSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frame(results: Results, **options: Any) -> pd.DataFrame:
+        return with_values(of_results(results, **options), variant)
+
+    of_results = Results.frame
+    monkeypatch.setattr(Results, "frame", frame)
+    monkeypatch.setenv("LABKIT_REPORTS", str(one_round.folder))
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
+    monkeypatch.setattr("scrapbook.glue", lambda *_: None)
+    here = replace(this_host(), id=one_round.machines.get(notebook.stem) or "0" * 12)
+    monkeypatch.setattr(study, "this_host", lambda **_: here)
+    parameters = {"baseline": ""} if notebook.stem == COMPARISON else {"hw": OFTEN, "mode": "render"}
+    shown = shown_by(notebook, **parameters)
     wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
     assert not wrong, "\n".join(wrong)
 

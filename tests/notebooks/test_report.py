@@ -19,6 +19,7 @@ from bs4 import BeautifulSoup
 
 from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
+from tests.notebooks.test_notebooks import write_notebook
 from tests.notebooks.test_record_sets import EMPTY
 from tests.workbook.made_telemetry import PAPERS
 from tests.workbook.test_site import (
@@ -396,3 +397,33 @@ def test_unreadable_records_fail_only_their_own_study(rendering: Rendering) -> N
     runs = read_runs(rendering.report)
     assert runs[TRAINING].status == "ok" and runs[POWER].status == "failed"
     assert f"{TRAINING} was rendered." in rendering.index and "line 1 is not a record" in rendering.index
+
+
+ELSEWHERE = """
+import os
+import workbook as wb
+from workbook import report
+os.environ["LABKIT_REPORTS"] = {folder!r}
+lab = wb.open_study("04_power", hw=hw, scale=scale, mode=mode, data=data)
+results = lab.measure(lab.trials())
+report.answer(f"{{len(results.frame())}} runs")
+"""
+
+
+def test_a_page_with_fewer_records_than_the_store_fails(
+    rendering: Rendering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = passes_of(POWERED, host=B, study=POWER)
+    put(tmp_path / "elsewhere", "h200", records[:1])
+    notebook = tmp_path / f"{POWER}.ipynb"
+
+    def renders(folder: Path) -> int:
+        write_notebook(notebook, 'hw = ""\nscale = ""\nmode = ""\ndata = ""', ELSEWHERE.format(folder=str(folder)))
+        return make_render(Request(hw="h200", study=POWER))
+
+    rendering.patch.setattr(make, "notebook_of", lambda _: notebook)
+    assert renders(tmp_path / "elsewhere") == 1
+    said = capsys.readouterr().err
+    assert f"its notebook read 1 of the {len(records)} records in {rendering.report}" in said
+    assert read_runs(rendering.report)[POWER].status == "failed" and "read 1 of the" in rendering.index
+    assert renders(tmp_path) == 0

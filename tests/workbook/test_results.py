@@ -20,6 +20,7 @@ from tests.workbook.made_records import blocks, of_records
 from workbook.records.record import Queries
 from workbook.registry import METRICS
 from workbook.results import Results, describe, estimate, load, ratio
+from workbook.results.columns import QUANTITY
 from workbook.results.estimates import ESTIMATED
 from workbook.results.exchange import numbers
 from workbook.results.metrics import metric_of, why_missing
@@ -226,7 +227,7 @@ def test_missing_values_are_left_out_and_never_0() -> None:
     estimates = estimate(nothing, "images_per_s", by=["mode"])
     assert list(estimates["mode"]) == ["CUDA graph"] and list(estimates["passes"]) == [1]
     empty = estimate(nothing[:0], "images_per_s", by=["mode"])
-    assert empty.empty and list(empty.columns) == ["mode", *ESTIMATED]
+    assert empty.empty and list(empty.columns) == ["mode", *ESTIMATED, QUANTITY]
 
 
 def test_a_missing_column_is_named_with_the_five_nearest(frame: pd.DataFrame) -> None:
@@ -286,6 +287,7 @@ def test_a_comparison_with_what_cannot_be_is_refused(over: Any, said: str) -> No
         ratio(data, "images_per_s", over=over, by="mode")
 
 
+@pytest.mark.filterwarnings("ignore:the ratio has no row")
 def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
     data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16")
     own = data.assign(mode=["as usual", "faster"])

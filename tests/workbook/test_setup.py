@@ -134,6 +134,24 @@ def test_the_doctor_computes_on_the_gpu_before_it_calls_it_fine(monkeypatch: pyt
     assert [fine for fine, _ in doctor._torch_and_gpu(asked)] == [True]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise RuntimeError('operator torchvision::qnms does not exist')", "-m labkit.torchvision_import` mends it"),
+        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "`make setup` mends it"),
+        ("", None),
+    ],
+)
+def test_the_doctor_imports_torchvision_as_a_users_first_cell_does(
+    text: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torchvision.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    findings = list(doctor._torchvision(replace(HOST, packages={"torchvision": "0.28.0"})))
+    assert [(fine, said in sentence) for fine, sentence in findings if said] == [(False, True)] * bool(said)
+    assert bool(findings) == bool(said) and not list(doctor._torchvision(HOST))
+
+
 class Pip:
     """A stand-in for subprocess.call that keeps the commands and fails those that name an unavailable package."""
 

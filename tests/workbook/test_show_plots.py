@@ -354,3 +354,24 @@ def test_a_table_of_the_callers_own_is_free() -> None:
     plots.lines(own, x="batch", y="power_w")
     shares = estimate(SWEEP.assign(share=0.5), "share", by=["mode", "batch"])
     table(shares, rows=["mode", "batch"], values={"busy": (shares, "compute_utilisation")})
+
+
+@pytest.mark.parametrize("join", ["merged", "stacked", "columns"])
+def test_what_estimates_are_of_outlives_other_tables(join: str) -> None:
+    by = ["mode", "batch"]
+    busy = estimate(SWEEP, "utilisation", by=by)
+    notes = busy[by].assign(day="Monday")
+    of_both = {
+        "merged": busy.merge(notes, on=by),
+        "stacked": pd.concat([busy, notes.assign(batch=4_096, value=1.0)], ignore_index=True),
+        "columns": busy[[*by, "value"]],
+    }[join]
+    with pytest.raises(UserError, match="these values are utilisation"):
+        plots.lines(of_both, x="batch", y="temperature_c", hue="mode")
+    plots.lines(of_both, x="batch", y="utilisation", hue="mode")
+
+
+def test_stacked_estimates_of_two_metrics_stand_under_neither_name() -> None:
+    rates, busy = (estimate(SWEEP, metric, by=["mode", "batch"]) for metric in ("images_per_s", "utilisation"))
+    with pytest.raises(UserError, match="another quantity"):
+        plots.dots(pd.concat([rates, busy.assign(mode="busy")]), y=["mode", "batch"], x="images_per_s")

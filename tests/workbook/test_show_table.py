@@ -112,8 +112,25 @@ def test_a_useless_interval_of_two_runs_is_not_shown() -> None:
 def test_a_difference_is_in_points_with_its_sign() -> None:
     lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
     data = made([("vgg16", 64, "baseline", [1000])])
-    assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == ["−1.2 [−2.0, −0.4]"]
+    assert table(data, "model", {"lost": lost}).frame["lost, points"].tolist() == ["−1.2 [−2.0, −0.4]"]
     assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("−1.2 %")
+
+
+@pytest.mark.parametrize(
+    ("metric", "heading_of_user", "shown"),
+    [
+        ("memory_bytes", "memory", "memory, GiB"),
+        ("sm_clock_hz", "clock in MHz", "clock in MHz"),
+        ("step_s", "images/s", "images/s, ms"),
+        ("utilisation", "busy", "busy"),
+        ("own_column", "mine", "mine"),
+    ],
+)
+def test_a_heading_without_the_unit_of_its_values_gets_it(metric: str, heading_of_user: str, shown: str) -> None:
+    data = made([("vgg16", 64, mode, [1000, 1010]) for mode in MODES]).assign(**{metric: 0.25})
+    assert list(table(data[data["mode"] == MODES[0]], "batch", {heading_of_user: metric}).frame)[-1] == shown
+    two = table(data, "batch", {"throughput": "images_per_s", heading_of_user: metric}, across="mode")
+    assert list(two.frame)[-1] == shown.replace(heading_of_user, f"{heading_of_user}, {MODES[-1]}")
 
 
 def test_values_of_one_network_do_not_stand_in_another_networks_row() -> None:

@@ -199,6 +199,26 @@ def test_jupyterlab_warns_of_trials_without_a_record(tmp_path: Path, monkeypatch
         lab.measure(lab.trials(batch=[4, 8, 64]))
 
 
+def test_what_follows_the_timed_blocks_makes_no_other_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+    asked = [*lab.trials(batch=64, queries=200), *lab.trials(batch=256, traced_iterations=7)]
+    assert lab.plan(asked).caption.endswith("With records: 2 of 2. Nothing is measured.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = lab.measure(asked)
+    assert trust.summary(results).set_index("check")["result"]["Planned configurations without records"] == "0 of 2"
+
+
+def test_a_configuration_without_a_record_is_told_from_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+    with pytest.raises(UserError, match=r"Nearest records: resnet50 batch 64 \(precision='fp32', not 'bf16'\)\."):
+        lab.measure(lab.trials(batch=64, precision="bf16"))
+
+
 def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

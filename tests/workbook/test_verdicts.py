@@ -32,8 +32,8 @@ from workbook.hardware.profile import Profile, load_profile
 from workbook.records import Blocks, Planned, Record, short_hash
 from workbook.records.store import Store
 from workbook.registry import find_study
+from workbook.results import REPORT_VARIABLE, reports_folder
 from workbook.results import Results as ResultsOfStudies
-from workbook.results import reports_folder
 from workbook.results.study_records import StudyRecords as Results
 from workbook.show.setup import setup_line
 from workbook.statistics import log_interval
@@ -1506,7 +1506,9 @@ def test_the_frame_has_a_row_per_case_or_per_claim_without_cases() -> None:
     assert math.isnan(absent["effect"]) and "no records" in absent["reason"]
 
 
-def test_a_study_shows_a_row_per_claim_with_a_link_to_its_tests() -> None:
+def test_a_study_shows_a_row_per_claim_with_a_link_to_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_jupyterlab = four_findings()._repr_mimebundle_()["text/html"]
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
     page = BeautifulSoup(four_findings()._repr_mimebundle_()["text/html"], "html.parser")
     rows = page.select("tbody tr")
     verdicts = [row.select_one(".lk-verdict").get_text() for row in rows]  # type: ignore[union-attr]
@@ -1517,6 +1519,8 @@ def test_a_study_shows_a_row_per_claim_with_a_link_to_its_tests() -> None:
     assert OOM in rows[3].get_text(" ")
     assert page.select("details tbody tr") == rows[3:], "untestable claims are folded with their number"
     assert "Not testable here: 1 claim," in page.select_one("details > summary").get_text()  # type: ignore[union-attr]
+    text = BeautifulSoup(in_jupyterlab, "html.parser").get_text(" ")
+    assert "href" not in in_jupyterlab and text.split() == page.get_text(" ").split(), "beside a notebook is no page"
 
 
 def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:

@@ -16,6 +16,7 @@ from workbook.claims.cases_table import cases_html, sources
 from workbook.claims.schema import Mark
 from workbook.claims.verdict import DECIDING, GROUPS, MARKS, TESTED, Case, Finding, Group, Judged, Verdict
 from workbook.claims.words import listing, metric_label, sentence, shown_bound, shown_value
+from workbook.results import is_report
 from workbook.show.quantities import MISSING, NAN, digits_of
 from workbook.show.table import table_html
 from workbook.statistics import Interval
@@ -96,14 +97,15 @@ class Findings:
             text = "No published claim is about this study."
             return {"text/plain": text, "text/html": f'<div class="lk-text"><p>{text}</p></div>'}
         lines = [f"{MARKS[finding.verdict]} {finding.claim.id}: {finding.label}" for finding in self._sorted()]
-        return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": self.html()}
+        home = "" if is_report() else None  # beside a notebook in JupyterLab there is no page of claims
+        return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": self.html(home=home)}
 
     def _sorted(self) -> list[Finding]:
         order = ["not replicated", "inconclusive", *GROUPS]  # GROUPS has both again; `index` returns the first
         return sorted(self.findings, key=lambda finding: order.index(finding.group))
 
-    def html(self, *, home: str = "", places: bool = False) -> str:
-        """Return a table of the claims, with links to their tests on the claims page in the folder `home`.
+    def html(self, *, home: str | None = "", places: bool = False) -> str:
+        """Return a table of the claims, with links to their tests on the claims page in the folder `home`, if any.
 
         Claims that are not replicated come first; those that are not testable here are folded. Below a statement
         stands the paper's name, or with `places` the claim's place in the paper.
@@ -122,13 +124,16 @@ class Findings:
         return f"{tables[0]}<details>{summary}{tables[1]}</details>"
 
 
-def _summary(finding: Finding, home: str, small: str, more: str = "") -> dict[str, str]:
+def _summary(finding: Finding, home: str | None, small: str, more: str = "") -> dict[str, str]:
     """Return a claim's row, from the test that decides; `more` is a sentence for the cell of the verdict."""
     judged = min(finding.tests, key=_decides)
-    claim = Markup('<a href="{}claims.html#claim-{}">{}</a> <small>{}</small>')
+    link = Markup('<a href="{}claims.html#claim-{}">{}</a>')
+    statement = (
+        finding.claim.statement if home is None else link.format(home, finding.claim.id, finding.claim.statement)
+    )
     here, verdict = _verdict_cells(finding, judged, more)
     return {
-        "Claim": claim.format(home, finding.claim.id, finding.claim.statement, small),
+        "Claim": Markup("{} <small>{}</small>").format(statement, small),
         "Test": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
         "Here": here,
         "Verdict": verdict,

@@ -66,11 +66,11 @@ def execute(
     for name in parameters:
         one_of(f"parameter of {notebook.name}", name, valid)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
-    # A Unix socket's path may have about 100 characters, and each run needs a folder of its own.
-    short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= SOCKET_FOLDER else "/tmp"  # noqa: S108 - private
-    with temporary_folder(short) as sockets:
+    with temporary_folder(_short_folder()) as sockets:  # each run needs a folder of its own
         of_log = {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
-        offer_kernel(sockets, KERNEL, ["-c", LAUNCH], title=KERNEL, environment={REPORT_VARIABLE: "1", **of_log})
+        # A folder without the user's IPython profile: its start-up files may change any number, text or path.
+        own = {REPORT_VARIABLE: "1", "IPYTHONDIR": str(sockets / "ipython"), "MPLBACKEND": "agg"}
+        offer_kernel(sockets, KERNEL, ["-c", LAUNCH], title=KERNEL, environment={**own, **of_log})
         os.environ["JUPYTER_PATH"] = str(sockets)
         try:
             papermill.execute_notebook(
@@ -105,6 +105,21 @@ def execute(
             return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
     skipped = _never_ran(output)
     return Execution(f"{skipped} code cells never ran" if skipped else None)
+
+
+def _short_folder() -> str:
+    """Return a folder for temporary files whose path leaves room for a socket's: about 100 characters in all.
+
+    Raise UserError if no such folder can be written.
+    """
+    usual = (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108 - private
+    for folder in usual:
+        if folder and len(folder) <= SOCKET_FOLDER and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise UserError(
+        f"notebooks need a folder for sockets, and none of {', '.join(filter(None, usual))} is one: set TMPDIR to a "
+        f"folder that can be written, with a path of at most {SOCKET_FOLDER} characters."
+    )
 
 
 def _engine() -> str:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from workbook.registry import METRICS
 from workbook.results import Results, estimate, ratio
+from workbook.results.columns import QUANTITY
 from workbook.show import Figure, plots
 from workbook.show.quantities import VAGUE_DIGITS, digits_of, number
 
@@ -73,6 +74,7 @@ def _activity(training: pd.DataFrame) -> Figure | None:
     batch, mode = widest = (driver.set_index(by)["value"] - active.set_index(by)["value"]).idxmax()
     ends = [f"{number(100 * table.set_index(by)['value'][widest], 2)} %" for table in (driver, active)]
     long = pd.concat([driver.assign(counter="nvidia-smi"), active.assign(counter="SMs with work")])
+    long = long.drop(columns=QUANTITY)  # of two metrics, and in percent
     long[["value", "low", "high"]] *= 100
     return plots.dots(
         long.sort_values(["batch", "mode"]).head(2 * ROWS),

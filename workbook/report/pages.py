@@ -13,12 +13,14 @@ from typing import Literal
 from markupsafe import Markup
 
 from labkit import __version__
+from labkit.errors import LabkitError
 from workbook.claims import GROUPS, Evidence, newer_tests
 from workbook.claims.dates import committed
 from workbook.claims.shown import evidence, verdicts
 from workbook.hardware.host import Host
 from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.records import PROTOCOL, utc_now
+from workbook.records.selection import host_to_show
 from workbook.records.store import Store
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report import scraps
@@ -30,7 +32,7 @@ from workbook.report.headlines import figures
 from workbook.report.html import render_notebook, write_template
 from workbook.report.paper_pages import write_papers
 from workbook.report.status import StudyRun, read_runs
-from workbook.results import Results, study_records
+from workbook.results import Results, records_of_host, study_records
 from workbook.results.study_records import StudyRecords
 
 
@@ -48,10 +50,14 @@ class StudyRow:
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
-    """Render a study's executed notebook, if it exists, with a strip of the provenance of its numbers."""
+    """Render a study's executed notebook, if it exists, with a strip of the provenance of its numbers.
+
+    Raise LabkitError if the notebook held fewer records than the report's folder has for it, as with another folder.
+    """
     notebook = report / f"{study}.ipynb"
     if not notebook.is_file():
         return
+    _check_shown(notebook, report, study, profile, run)
     shown = study_records(profile, STUDIES[study], store=Store(report), here=run.host)
     days = {record.started_at[:10] for record in shown.records}
     commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
@@ -76,6 +82,21 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         records=f"../{shown.file()}" if shown else "",
         shown=f"the records of machine {shown.host_id}, {shown.file()}" if shown else "no records",
     )
+
+
+def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run: StudyRun) -> None:
+    shown = scraps.read(notebook).get("shown")
+    if run.status == "failed" or not shown:
+        return
+    store = Store(report)
+    host = shown["host"] if shown["host"] in store.hosts(study) else host_to_show(store, study, run.host)
+    asked = (run.scale, shown["passes"])
+    own = records_of_host(profile, STUDIES[study], store=store, host_id=host, asked=asked).records if host else []
+    if shown["records"] < len(own):
+        raise LabkitError(
+            f"its notebook read {shown['records']} of the {len(own)} records in {report}. Does a cell, or a "
+            f"start-up file of Python, set LABKIT_REPORTS? If another report measures now, render after it."
+        )
 
 
 LINKS = [("index.html#papers", "Papers"), ("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]

@@ -38,6 +38,8 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
     """
     import scrapbook
 
+    from workbook.study import SHOWN
+
     shown = tuple(bullet for bullet in bullets if not lacks_value(bullet)) or (reason,)
     if lacks_value(short) or shown == (reason,):
         short = shown[0].replace("**", "")
@@ -45,6 +47,8 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
     for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
         if value:
             scrapbook.glue(PREFIX + name, value)
+    if SHOWN:
+        scrapbook.glue(PREFIX + "shown", SHOWN)
     return Answer(shown)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pandas as pd
 
@@ -31,12 +31,16 @@ _MEANINGS = {
     "pass_number": "round of the study; each round starts fresh processes",
     "planned_passes": "rounds that the study plans for this configuration",
     "process": "process that measured the row",
+    "quantity": "metric that `value` is of, or the ratio or difference of it",
     "protocol": "version of how numbers are made; records of two versions are never pooled",
     "image_set": "size of a user's set of images in files",
     "record": "raw record: file below `reports/` and line, counted from 1",
     "status": "`ok`, or why there is no result",
 }
 NEAREST = 5  # names of columns in an error
+MOST_LISTED = 12  # values of a column in a message
+# What the values of an estimate are of: a column, and a key of `attrs`. Merging keeps the first, `table[…]` the second.
+QUANTITY = "quantity"
 NOT_MEASURED = "not measured"  # the text of a missing value
 
 
@@ -81,6 +85,24 @@ def single(*names: str | None) -> list[str]:
                 f"`table.assign(both=table['model'] + ' ' + table['mode'])`."
             )
     return unique(*names)
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Return the first values as text: `16, 64, 256`.
+
+    >>> listed(["resnet50", "vgg16"]), listed([])
+    ("'resnet50', 'vgg16'", 'nothing')
+    """
+    texts = [repr(value.item() if hasattr(value, "item") else value) for value in values]
+    return ", ".join([*texts[:MOST_LISTED], *(["…"] if len(texts) > MOST_LISTED else [])]) or "nothing"
+
+
+def check_kind(data: pd.DataFrame, column: str, value: Any) -> None:
+    """Raise UserError for a text as a value of a column of numbers. "not measured" stands for a missing value."""
+    held, is_text = data[column].dropna(), isinstance(value, str) and value != NOT_MEASURED
+    if len(held) and is_text and pd.api.types.is_numeric_dtype(held.infer_objects()):
+        here = listed(held.unique())
+        raise UserError(f"the column {column} holds numbers, and {value!r} is a text; it is {here} here.")
 
 
 def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:

@@ -1,7 +1,8 @@
 """The arithmetic on tables of results: a value with its 95 % interval, ratios and differences.
 
 `data` is a table with one row per trial, host and pass, as `Results.frame()` gives it. Each function returns one row
-per group with the columns `value`, `low`, `high`, `passes` and `hosts`. `low` and `high` are NaN with a single pass.
+per group with the columns `value`, `low`, `high`, `passes`, `hosts` and `quantity`, the metric (or the ratio or
+difference of it). `low` and `high` are NaN with a single pass.
 
 Passes are fresh processes, so their values are independent (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15). Rows of
 one host give an interval over passes. Rows of three or more equal hosts give one over hosts, from each host's mean over
@@ -12,15 +13,27 @@ its passes (`workbook.results.intervals`). Other rows of several hosts are refus
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results.columns import NEAREST, NOT_MEASURED, RECORDS, WHAT_RAN, check_columns, unique
+from workbook.results.columns import (
+    NEAREST,
+    NOT_MEASURED,
+    QUANTITY,
+    RECORDS,
+    WHAT_RAN,
+    check_columns,
+    check_kind,
+    listed,
+    unique,
+)
 from workbook.results.intervals import (
     HOSTS,
     Passes,
@@ -31,6 +44,7 @@ from workbook.results.intervals import (
     numbers_of,
     ratio_of,
 )
+from workbook.results.load import is_report
 from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
 from workbook.trials.recipes import MODE_NAMES
 from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
@@ -83,8 +97,8 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str |
     pass. A pass that a second process finished counts only if fewer than three others are left. Else the ratio is
     unpaired (Welch 1947, on the logarithm). So is the ratio of trials with different numbers of planned passes, because
     it uses all passes of both: half of the noisier side's passes are worth more than pairing. Raise UserError as
-    `estimate` does, for a word in `over` that its column never holds, and if both sides share one or two of several
-    hosts.
+    `estimate` does, for a word in `over` that its column never holds, for a text in the place of a number, and if both
+    sides share one or two of several hosts. Outside a report, warn if no group has a base.
 
     >>> import workbook
     >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
@@ -110,7 +124,7 @@ def _compared(
         raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
     by = unique(by)
     measured = _measured(data, metric, [*by, *over])
-    _check_words(data, over)
+    _check_over(data, over)
     shared = [name for name in by if name not in over]
     _check_side_by_side(measured, by)
     is_base = pd.Series(True, index=measured.index)
@@ -132,12 +146,14 @@ def _compared(
             first, second, paired = _sides(group, base, metric)
             found = of_passes(first, second, paired=paired)
         rows.append({**key, **_estimated(found, group)})
+    if not (rows or is_base.all() or is_report() or NOT_MEASURED in over.values()):
+        warnings.warn(f"the {form} has no row: {_why_no_row(measured, metric, over, shared)}.", stacklevel=3)
     return _as_table(rows, data, by, metric, form)
 
 
 def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows with a value of the metric. Raise UserError for a missing column, and for texts as values."""
-    own = [] if not isinstance(data, pd.DataFrame) or "image" in data else ["host", "pass_number"]
+    """Return the rows with a finite value of the metric. Raise UserError for a missing column, and for texts in it."""
+    own = ["host", "pass_number"] if isinstance(data, pd.DataFrame) else []
     if missing := [name for name in own if name not in data]:
         raise UserError(
             f"the table has no column {' and no column '.join(missing)}: an interval needs the run of each row. Keep "
@@ -150,15 +166,27 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
             f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "
             f"`workbook.describe(table)` lists the metrics with their units."
         )
-    return measured
+    return measured[np.isfinite(measured[metric].astype(float))]  # an infinite value is a division by 0
 
 
-def _check_words(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
-    """Raise UserError for a word that a column never holds. A column with words of the caller's own may hold any.
+def _why_no_row(measured: pd.DataFrame, metric: str, over: Mapping[str, Any], shared: Sequence[str]) -> str:
+    """Return why no group has a base: a value of `over` that the rows lack, or else the columns that differ."""
+    for name, value in over.items():
+        held = list(dict.fromkeys(measured[name].dropna()))
+        if value not in held:
+            return f"no row with a value of {metric} has {name}={value!r}; it is {listed(held)} here"
+    asked = " and ".join(f"{name}={value!r}" for name, value in over.items())
+    return f"no row agrees with one of {asked} in {', '.join(shared) or 'all its columns'}"
 
-    "not measured" may stand for the fastest of several modes, none of which was measured.
+
+def _check_over(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
+    """Raise UserError for a text in the place of a number, and for a word that a column never holds.
+
+    A column with words of the caller's own may hold any. "not measured" may stand for the fastest of several modes,
+    none of which was measured.
     """
     for name, value in over.items():
+        check_kind(data, name, value)
         here, valid = set(data[name].dropna()), _VALID.get(name, ())
         if here and here <= set(valid) and value not in (*valid, NOT_MEASURED):
             near = ", ".join(map(repr, nearest_first(str(value), valid)[:NEAREST]))
@@ -270,12 +298,10 @@ def _values(group: pd.DataFrame, names: Sequence[str]) -> str:
 def _as_table(
     rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str], metric: str, form: str
 ) -> pd.DataFrame:
-    """Return the rows of an estimate as a table with the column types of `data`, even without rows.
-
-    `attrs` say what the values are of. Queries keep them; merging with other tables drops them.
-    """
+    """Return the rows of an estimate as a table with the column types of `data`, even without rows."""
     table = pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
-    table.attrs = {"metric": metric, "form": form}
+    table.attrs[QUANTITY] = metric if form == "level" else f"{form} of {metric}"
+    table[QUANTITY] = pd.Series(table.attrs[QUANTITY], table.index, dtype=object)
     return table
 
 

@@ -17,7 +17,7 @@ from workbook.records.store import Store
 from workbook.registry import Study
 from workbook.results.from_result import value_of
 from workbook.statistics import log_interval
-from workbook.trials.trial import Trial, without_data
+from workbook.trials.trial import Trial, configuration
 
 
 def image_set(record: Record) -> str:
@@ -138,9 +138,17 @@ class StudyRecords:
         return f"{self.profile.name}/records/{self.host_id}/{name}"
 
     def without_records(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Return those of `trials` that have no record here. Data fields are not compared (see `without_data`)."""
-        recorded = {without_data(trial) for trial in self.by_trial}
-        return [trial for trial in trials if without_data(trial) not in recorded]
+        """Return those of `trials` whose configuration has no record here (see `configuration`)."""
+        recorded = set(map(configuration, self.by_trial))
+        return [trial for trial in trials if configuration(trial) not in recorded]
+
+    def nearest(self, trial: Trial) -> dict[str, tuple[Any, Any]]:
+        """Return the fields in which a trial differs from the nearest recorded configuration: asked, recorded value."""
+        asked = configuration(trial).as_dict()
+        recorded = (configuration(other).as_dict() for other in self.by_trial)
+        apart = [{name: (asked[name], of[name]) for name in asked if asked[name] != of[name]} for of in recorded]
+        last = {"workload", "model", "framework"}  # of equally many fields, these say least
+        return min(apart, key=lambda fields: (len(fields), not last.isdisjoint(fields)), default={})
 
     def lines_of(self, trial: Trial) -> dict[str, list[int]]:
         """Return the lines that hold a trial's records, by file (see `file`)."""

@@ -51,6 +51,7 @@ DPI = 72
 SMALL_PT = 10.0  # of a report's texts
 _NAMES = {light: name for name, (light, _) in COLOURS.items()} | {"#000000": "ink"}
 _FONT = "var(--lk-font, system-ui, 'DejaVu Sans', sans-serif)"
+_OF_PROCESS = ("backend", "backend_fallback", "interactive")  # settings that are no looks
 _MOST_ROWS = 300  # rows of a folded table
 
 
@@ -76,7 +77,8 @@ def font_pt() -> float:
 def styled(salt: str = "labkit") -> Iterator[None]:
     """Apply matplotlib's settings for the drawings of this package, also to a drawing of your own.
 
-    In JupyterLab all texts have the size of `matplotlib.rcParams["font.size"]`, in points.
+    All others are matplotlib's defaults, so that no `matplotlibrc` of a user changes a page. In JupyterLab all texts
+    have the size of `matplotlib.rcParams["font.size"]`, in points.
 
     >>> with styled():
     ...     drawing = new_drawing()
@@ -114,7 +116,8 @@ def styled(salt: str = "labkit") -> Iterator[None]:
         "svg.hashsalt": salt,  # the same drawing gives the same bytes
         "pdf.fonttype": 42,
     }
-    with mpl.rc_context(settings):
+    defaults = {name: value for name, value in mpl.rcParamsDefault.items() if name not in _OF_PROCESS}
+    with mpl.rc_context({**defaults, **settings}):
         yield
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.errors import UserError
 from workbook.registry import METRICS
-from workbook.results.columns import NOT_MEASURED, check_columns, single
+from workbook.results.columns import NOT_MEASURED, QUANTITY, check_columns, single
 from workbook.results.estimates import estimate
 from workbook.show.labels import heading, in_order, is_missing, label, phrase
 from workbook.show.quantities import MISSING, NAN, metric_of, number
@@ -40,6 +40,7 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     else:
         frame = _with_failures(data, estimate(data, metric, by), by)
     frame["reason"] = frame["reason"].where(frame["value"].isna(), "")
+    frame = frame.drop(columns=QUANTITY, errors="ignore")  # all values are of the metric
     frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
     frame.attrs = dict(data.attrs)
     return frame
@@ -48,10 +49,23 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
 def check_values(data: pd.DataFrame, shown_as: str) -> None:
     """Raise UserError for an estimate, ratio or difference that would stand under another metric's name or unit.
 
-    Tables of other origin carry no mark and stay free, and so do metrics of the caller's own.
+    Tables of other origin carry no mark and stay free, and so do metrics of the caller's own. Raise it too for what
+    `check_given` refuses.
     """
-    metric, form = data.attrs.get("metric"), data.attrs.get("form")
-    if metric not in METRICS or shown_as == "text" or (form == "level" and shown_as == metric):
+    check_given(data)
+    marks = [data.attrs.get(QUANTITY), *(data[QUANTITY].dropna().unique() if QUANTITY in data else ())]
+    for mark in dict.fromkeys(map(str, marks)):
+        _check_value(mark, shown_as)
+
+
+def check_given(data: pd.DataFrame, *names: str) -> None:
+    """Raise UserError for no table, or one with rows that lacks the column `value` or one of `names`."""
+    check_columns(data, () if isinstance(data, pd.DataFrame) and data.empty else ("value", *names))
+
+
+def _check_value(quantity: str, shown_as: str) -> None:
+    form, _, metric = quantity.rpartition(" of ")
+    if metric not in METRICS or shown_as in ("text", quantity):
         return
     of, shown = METRICS[metric], METRICS.get(shown_as)
     if form == "ratio":  # a factor, or a share made of it
@@ -62,7 +76,7 @@ def check_values(data: pd.DataFrame, shown_as: str) -> None:
         fits = shown.si_unit == of.si_unit and shown.unit != "x"
     if not fits:
         name, unit = of.label[0].lower() + of.label[1:], f" ({of.unit})" if of.unit and form != "ratio" else ""
-        what = {"level": name, "ratio": f"ratios of {name}", "difference": f"differences of {name}"}[form]
+        what = f"{form}s of {name}" if form else name
         own = "speedup" if form == "ratio" else metric
         raise UserError(
             f"these values are {what}{unit}, and {shown_as!r} is another quantity: show them as {own!r}, or form them "

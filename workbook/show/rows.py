@@ -27,7 +27,7 @@ from workbook.show.draw import (
     value_axis,
 )
 from workbook.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
-from workbook.show.frames import check_values, estimates, why_nothing
+from workbook.show.frames import check_given, check_values, estimates, why_nothing
 from workbook.show.labels import in_order, label, phrase
 from workbook.show.quantities import NAN, amount, digits_of, metric_of
 
@@ -123,6 +123,8 @@ def dots(
     'Dots: images/s by model'
     """
     rows = _rows(data, y, x, hue, sort)
+    if ticks is not None:
+        check_given(ticks)
     with styled():
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
@@ -193,6 +195,8 @@ def stack(
     'step-s-model'
     """
     rows = _Rows(estimates(data, value, unique(y, single(part))), unique(y), value, part)
+    if total is not None:
+        check_values(total, value)
     with styled():
         if rows.frame["value"].isna().all():
             return rows.figure(nothing(None, why_nothing(rows.frame)), "Stacked bars", name, title, caption)

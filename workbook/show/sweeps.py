@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from labkit.errors import UserError, unknown
-from workbook.results.columns import single
+from workbook.results.columns import check_columns, single
 from workbook.show.draw import (
     ABOVE,
     BELOW,
@@ -28,7 +28,7 @@ from workbook.show.draw import (
     value_axis,
 )
 from workbook.show.figure import WIDTH_IN, Figure, colour, slug, styled
-from workbook.show.frames import estimates, why_nothing
+from workbook.show.frames import check_given, estimates, why_nothing
 from workbook.show.labels import heading, in_order, label
 from workbook.show.quantities import amount, digits_of, metric_of
 
@@ -70,6 +70,8 @@ def lines(
     'images-per-s-batch'
     """
     frame = estimates(data, y, single(x, hue, col))
+    if bound is not None:
+        check_given(bound, x)
     valid = in_order(frame[hue], hue) if hue else []
     if len(frame) and (others := [repr(name) for name in colours or () if name not in valid]):
         has = f"hue={hue!r} has the values {', '.join(map(repr, valid)) or 'of no column'}"
@@ -205,6 +207,7 @@ def series(
     'board power, W'
     """
     columns = single("time_s", panel, hue, "value")
+    check_columns(data, columns if len(data) else ())
     measured = data.dropna(subset=["time_s", "value"]) if len(data) else data
     kinds = in_order(measured[panel], panel) if len(measured) else []
     with styled():

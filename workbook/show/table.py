@@ -15,7 +15,7 @@ from markupsafe import Markup
 from labkit.errors import UserError, one_of
 from workbook.registry import METRICS
 from workbook.results.columns import NOT_MEASURED, check_columns, unique
-from workbook.show.frames import INTERVAL, check_values, configuration, estimates, sorted_rows
+from workbook.show.frames import INTERVAL, check_given, check_values, configuration, estimates, sorted_rows
 from workbook.show.labels import heading, in_order, is_missing, label
 from workbook.show.quantities import (
     INVERTED_BELOW,
@@ -37,7 +37,8 @@ EMPTY = "lk-empty"  # class of a table or figure without any value; the page lea
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
 Intervals = Literal["wide", "all"]
-_UNITS = "|".join(sorted({re.escape(metric.unit) for metric in METRICS.values() if metric.unit}))
+_UNITS = "|".join(sorted({"points", *(re.escape(metric.unit) for metric in METRICS.values() if metric.unit)}))
+CURRENCY = "currency"  # stands for the unit that a device file names
 _WITH_UNIT = re.compile(rf"(.+), ({_UNITS})")
 _NUMBER = re.compile(r"(at (least|most) )?[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
 _WITH_RANGE = re.compile(r"(.*\S) ([(\[].*[)\]])")
@@ -101,7 +102,7 @@ def table(
     `values` names metrics, or maps headings to metrics, text columns, or tables of `ratio` and `difference`. A pair of
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
     A table's column `bound`, such as "at least ", stands before its values.
-    A metric is printed in the unit of its own heading (mJ, ms, GiB), also below another heading.
+    A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading that lacks the unit gets it.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
     `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs
     whose interval is wider than the value. Raise UserError for other `intervals`, and where `estimate` does.
@@ -159,7 +160,8 @@ def _specified(values: Values) -> Iterator[tuple[str, pd.DataFrame | None, str]]
         elif isinstance(form, tuple):
             yield title, form[0], form[1]
         else:
-            yield title, form, "points" if (form["value"] < 0).any() else "ratio"
+            check_given(form)
+            yield title, form, "points" if len(form) and (form["value"] < 0).any() else "ratio"
 
 
 def _columns(
@@ -178,19 +180,25 @@ def _columns(
         by = across if across in frame else None
         spread = in_order(frame[by], by) if by else []
         if len(spread) < 2 and not (spread and given is None):
-            yield _Column(title, form, _beside(keys, frame, names))
+            yield _Column(_with_unit(title, form), form, _beside(keys, frame, names))
             continue
         for value in spread:
             cells = _beside(keys, frame[frame[by] == value], names)
-            yield _Column(_spread(title, label(str(by), value), form, given is None and len(metrics) == 1), form, cells)
+            spread_title = (
+                label(str(by), value) if given is None and len(metrics) == 1 else f"{title}, {label(str(by), value)}"
+            )
+            yield _Column(_with_unit(spread_title, form), form, cells)
 
 
-def _spread(title: str, name: str, form: str, is_only_metric: bool) -> str:
-    """Return the heading of one of the columns that `across` makes: `baseline, images/s`."""
-    if not is_only_metric:
-        return f"{title}, {name}"
-    unit = metric_of(form).unit
-    return name if unit in ("", "x", "%") else f"{name}, {unit}"
+def _with_unit(title: str, form: str) -> str:
+    """Return a heading with the unit of its values, unless the heading says it or each value does.
+
+    >>> _with_unit("energy", "energy_per_image_j"), _with_unit("mJ per image", "energy_per_image_j")
+    ('energy, mJ', 'mJ per image')
+    """
+    unit = "points" if form == "points" else metric_of(form).unit
+    says_it = unit in ("", "x", "%", CURRENCY) or re.search(rf"(?<![\w/]){re.escape(unit)}(?![\w/])", title)
+    return title if says_it else f"{title}, {unit}"
 
 
 def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:

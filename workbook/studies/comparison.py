@@ -8,6 +8,7 @@ import pandas as pd
 
 from labkit.errors import unknown
 from workbook.hardware.profile import Profile, load_profile
+from workbook.results.columns import QUANTITY
 from workbook.results.estimates import IDENTITY
 from workbook.studies import free_speed, published
 
@@ -100,7 +101,8 @@ def both_ways(fastest: pd.DataFrame, eager: pd.DataFrame) -> pd.DataFrame:
     both = pd.concat([fastest, eager.merge(fastest[_SETTING].drop_duplicates())])
     both = both.drop_duplicates([*_SETTING, "mode"])
     shown = titled(both[both.groupby(_SETTING)["mode"].transform("nunique") > 1])
-    return shown[["title", "model", "image_px", "batch", "precision", "mode", "value", "low", "high", "passes"]]
+    about = ["title", "model", "image_px", "batch", "precision", "mode"]
+    return shown[[*about, "value", "low", "high", "passes", QUANTITY]]
 
 
 def nominal(ratios: pd.DataFrame, base: str) -> pd.DataFrame:

@@ -106,7 +106,7 @@ def enough(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
         ranked = rates.sort_values("value", ascending=False)
         able = ranked[ranked["value"] >= need].sort_values("workers", kind="stable")
         for row in (able if len(able) else ranked).head(1).to_dict("records"):
-            share = min(1.0, row["value"] / need)
+            share = min(1.0, row["value"] / need) if need else 1.0
             found = {"loader": row["loader"], "workers": row["workers"], "delivered": row["value"], "share": share}
             rows.append({"setting": setting, "value": need, **found})
     columns = ["setting", "value", "loader", "workers", "delivered", "share"]

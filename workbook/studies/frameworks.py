@@ -56,7 +56,7 @@ def absent_once(timed: pd.DataFrame) -> pd.DataFrame:
 
     Reasons are cut to their first clause; `trust.failures` has them in full.
     """
-    ran = timed.groupby(["setting", "framework"])["images_per_s"].transform("count") > 0
+    ran = (timed["status"] == "ok").groupby([timed["setting"], timed["framework"]]).transform("any")
     return timed.assign(mode=timed["mode"].where(ran, ALL_MODES), reason=timed["reason"].map(_first_clause))
 
 

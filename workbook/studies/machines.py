@@ -8,7 +8,7 @@ import pandas as pd
 
 from labkit.errors import UserError
 from workbook.results import Results, estimate, load
-from workbook.results.columns import WHAT_RAN
+from workbook.results.columns import QUANTITY, WHAT_RAN
 from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from workbook.show import heading
@@ -89,7 +89,8 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
 def between(headline: pd.DataFrame) -> pd.DataFrame:
     """Return the highest machine over the lowest, with its interval, where a table of `headlines` has several."""
     several = headline[headline["machines"] > 1]
-    return several.assign(**{name: several[end] for name, end in zip(INTERVAL, _APART, strict=True)})
+    apart = several.assign(**{name: several[end] for name, end in zip(INTERVAL, _APART, strict=True)})
+    return apart.assign(**{QUANTITY: f"ratio of {several[QUANTITY].iloc[0]}" if len(several) else None})
 
 
 def _equal(rows: pd.DataFrame) -> pd.DataFrame:

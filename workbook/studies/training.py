@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from workbook.results import estimate
+from workbook.results.columns import QUANTITY
 
 # The metrics of how busy a processor is, by kind of device: metric -> its name in a figure.
 COUNTERS = {
@@ -37,7 +38,7 @@ def busy(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         for kind, counters in COUNTERS.items()
         for metric, counter in counters.items()
     ]
-    rows = pd.concat(shares, ignore_index=True)
+    rows = pd.concat(shares, ignore_index=True).drop(columns=QUANTITY)  # of several metrics, and in percent
     return rows.assign(**{end: 100 * rows[end] for end in ("value", "low", "high")})
 
 

@@ -11,7 +11,7 @@ from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
 from workbook.show.labels import heading, label
 from workbook.studies.values import span_of
-from workbook.trials.trial import without_data
+from workbook.trials.trial import configuration, without_data
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
@@ -71,8 +71,10 @@ def summary(results: Results) -> pd.DataFrame:
         rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
     planned = {without_data(trial) for records in results.selected for trial in records.asked}
     if planned:
-        recorded = {without_data(trial) for records in results.selected for trial in records.by_trial}
-        rows["Planned configurations without records"] = f"{len(planned - recorded)} of {len(planned)}"
+        recorded = {configuration(trial) for records in results.selected for trial in records.by_trial}
+        rows["Planned configurations without records"] = (
+            f"{sum(configuration(trial) not in recorded for trial in planned)} of {len(planned)}"
+        )
     if len(checks):
         worst = (checks["difference"] / checks["tolerance"]).max()
         rows["Correctness checks, largest difference"] = f"{worst:.0%} of what is tolerated"

@@ -6,22 +6,55 @@ from typing import Any
 
 import pandas as pd
 
-from workbook.results.columns import NOT_MEASURED
+from labkit.errors import UserError
+from workbook.results import is_report
+from workbook.results.columns import NOT_MEASURED, check_columns, check_kind, listed
+from workbook.show.labels import label
 from workbook.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number, points
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
     """Return the value of the row of an estimate with these column values; NaN without such a row, or a value in it.
 
+    Raise UserError for a missing column, and for a text as a value of a column of numbers.
+
     >>> rates = pd.DataFrame({"mode": ["baseline"], "batch": [64], "value": [10.0]})
     >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
     (10.0, nan)
     """
     rows = estimates
+    check_columns(estimates, [*where, "value"])
     for name, wanted in where.items():
+        check_kind(estimates, name, wanted)
         rows = rows[rows[name] == wanted]
     first = rows["value"].head(1).astype(float)  # None becomes NaN
     return float(first.iloc[0]) if len(first) else float("nan")
+
+
+def one_of_column(frame: pd.DataFrame, column: str, value: Any) -> Any:
+    """Return a value as a column holds it: the value itself, or that which pages print so.
+
+    Raise UserError outside a report if the column has values, but not this one. A page says "not measured" instead.
+
+    >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"]})
+    >>> one_of_column(frame, "model", "VGG-16"), one_of_column(frame, "model", "resnet50")
+    ('vgg16', 'resnet50')
+    """
+    check_columns(frame, [column])
+    held = list(dict.fromkeys(frame[column].dropna()))
+    named = next((one for one in held if value in (one, label(column, one))), value)
+    if held and named not in held and not is_report():
+        raise UserError(f"no row has {column}={value!r}; here it is {listed(held)}.")
+    return named
+
+
+def share(part: float, whole: float) -> float:
+    """Return `part / whole`; NaN where that is not measured, or where the whole is 0.
+
+    >>> share(1.0, 4.0), share(1.0, 0.0), share(float("nan"), 4.0)
+    (0.25, nan, nan)
+    """
+    return float(part) / float(whole) if whole and not pd.isna(whole) else float("nan")
 
 
 def text_of(value: float, unit: str = "", digits: int = 3) -> str:

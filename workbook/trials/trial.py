@@ -339,6 +339,12 @@ def without_data(trial: Trial) -> Trial:
     return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
 
 
+def configuration(trial: Trial) -> Trial:
+    """Return the trial as tables compare it: `without_data`, and without what follows its timed blocks."""
+    blank = Trial()
+    return replace(without_data(trial), **{name: getattr(blank, name) for name in ASKED_AFTER})
+
+
 def refuse_retired(trials: Iterable[Trial]) -> None:
     """Raise UserError for a trial with a value in `RETIRED`."""
     for trial, (name, retired) in itertools.product(trials, RETIRED.items()):
