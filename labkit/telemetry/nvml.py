@@ -51,7 +51,11 @@ PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 
 
 class Device:
-    """One NVIDIA device, reopened when the driver loses it."""
+    """One NVIDIA device, reopened when the driver loses it.
+
+    It is reopened by its UUID: after a device fell off the bus, its number means another device. A device without a
+    UUID is reopened only if the driver lists as many devices as before.
+    """
 
     openings = 0  # how often this process reopened the driver, which invalidates older handles
 
@@ -63,6 +67,8 @@ class Device:
         self._lost = {getattr(nvml, name) for name in _LOST if hasattr(nvml, name)}
         self._next_reopen_s = 0.0
         self._opened = Device.openings
+        self._count, self._uuid = nvml.nvmlDeviceGetCount(), None
+        self._uuid = self.answer("nvmlDeviceGetUUID")
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call an NVML function on this device. Raise MissingError if it is not supported, ReadingError if it fails."""
@@ -114,7 +120,12 @@ class Device:
 
     def _open(self) -> None:
         try:
-            self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+            if self._uuid:
+                self.handle = self.nvml.nvmlDeviceGetHandleByUUID(self._uuid)
+            elif self.nvml.nvmlDeviceGetCount() == self._count:
+                self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+            else:
+                return
             self._opened = Device.openings
         except self.nvml.NVMLError:
             pass  # the next call fails with the driver's error
