@@ -324,7 +324,7 @@ def test_a_whole_line_that_is_not_a_record_is_an_error_with_its_line_number(stor
         good[1].replace(f":{SCHEMA},", ":9,", 1),
     ):
         path.write_text(good[0] + broken + good[2])
-        with pytest.raises(LabkitError, match=rf"{path} line 2 .*Restore the file"):
+        with pytest.raises(LabkitError, match=rf"{path} line 2 .*(Restore the file|update this labkit)"):
             store.read(STUDY, HOST)
 
 

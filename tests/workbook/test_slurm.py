@@ -14,8 +14,8 @@ import pytest
 
 from labkit.errors import LabkitError, UserError
 from workbook.cluster import report_on_slurm
-from workbook.cluster.script import render_script
 from workbook.cluster import slurm as commands
+from workbook.cluster.script import render_script
 from workbook.cluster.slurm import END, FIELD, QUEUE_FORMAT, submit
 from workbook.hardware.profile import Cluster, load_profile
 from workbook.paths import ROOT

@@ -102,6 +102,10 @@ class Store:
                 records.append(record)
             except ValueError as error:
                 problem = _first(error) if isinstance(error, ValidationError) else str(error)
+                if "newer labkit" in problem:  # the file is fine
+                    raise LabkitError(
+                        f"{path} line {number} cannot be read here ({problem}): update this labkit."
+                    ) from error
                 raise LabkitError(
                     f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
                     f"move it away and measure again."
