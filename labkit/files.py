@@ -69,10 +69,19 @@ def temporary_folder(within: str | None = None) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of `replacing` in `folder` and below that killed processes have left."""
+    """Remove the temporary files of `replacing` in `folder` and below that killed processes have left.
+
+    The process must not run here. Processes of other machines and containers cannot be seen, so the file's age counts
+    too; alone it does not, because somebody may set the clock.
+    """
+    import psutil
+
     for path in folder.rglob(".*"):
         try:
-            if path.suffix[1:].isdigit() and time.time() - path.stat().st_mtime > LEFT_OVER_S:
+            process = path.suffix[1:]
+            if not process.isdigit() or psutil.pid_exists(int(process)):
+                continue
+            if time.time() - path.stat().st_mtime > LEFT_OVER_S:
                 path.unlink()
         except OSError:
             continue  # another process has removed it

@@ -52,7 +52,7 @@ Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="Th
 FOLDERS = ("LABKIT_REPORTS", "LABKIT_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "WEIGHTS", "REUTERS", "TMPDIR")
 INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
-NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR)
 
 
 def _request(

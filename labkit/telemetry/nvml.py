@@ -51,18 +51,24 @@ PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 
 
 class Device:
-    """One NVIDIA device, reopened when the driver loses it."""
+    """One NVIDIA device, reopened when the driver loses it.
+
+    It is reopened by its UUID: after a device fell off the bus, its number means another device. A device without a
+    UUID is reopened only if the driver lists as many devices as before.
+    """
 
     openings = 0  # how often this process reopened the driver, which invalidates older handles
 
-    def __init__(self, nvml: Any, index: int) -> None:
+    def __init__(self, nvml: Any, index: int, uuid: str = "") -> None:
         self.nvml, self.index = nvml, index
         self.source = f"gpu{index}"
-        self.handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.handle = nvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else nvml.nvmlDeviceGetHandleByIndex(index)
         self._lacking = {getattr(nvml, name) for name in _LACKING if hasattr(nvml, name)}
         self._lost = {getattr(nvml, name) for name in _LOST if hasattr(nvml, name)}
         self._next_reopen_s = 0.0
         self._opened = Device.openings
+        self._count, self.uuid = nvml.nvmlDeviceGetCount(), uuid or None
+        self.uuid = uuid or self.answer("nvmlDeviceGetUUID")
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call an NVML function on this device. Raise MissingError if it is not supported, ReadingError if it fails."""
@@ -114,7 +120,12 @@ class Device:
 
     def _open(self) -> None:
         try:
-            self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+            if self.uuid:
+                self.handle = self.nvml.nvmlDeviceGetHandleByUUID(self.uuid)
+            elif self.nvml.nvmlDeviceGetCount() == self._count:
+                self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+            else:
+                return
             self._opened = Device.openings
         except self.nvml.NVMLError:
             pass  # the next call fails with the driver's error
@@ -132,9 +143,9 @@ class Device:
         return [float(getattr(field.value, VALUES[field.valueType])) for field in fields]
 
 
-def channels(nvml: Any, index: int) -> list[Channel]:
-    """Return every channel of a device. Raise NVMLError if there is no such device."""
-    device = Device(nvml, index)
+def channels(device: Device) -> list[Channel]:
+    """Return every channel of a device."""
+    nvml = device.nvml
     no_gpm = lacking("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
     call, gpm = device.call, device.answer("nvmlGpmQueryDeviceSupport")
 

@@ -38,6 +38,7 @@ class TelemetryProcess:
 
     def __init__(self, gpus: Sequence[int], *, log: Path, one_device: bool = False) -> None:
         self._gpus, self._log, self._one_device = list(gpus), log, one_device
+        self._uuids: dict[str, str] = {}  # number -> UUID, by which a restarted process finds the same devices
         self._lock = threading.Condition()
         self._rows: dict[tuple[str, str], deque[Row]] = {}
         self._gaps: list[tuple[str, list[str], float, float, str]] = []
@@ -100,7 +101,7 @@ class TelemetryProcess:
                 pass
 
     def _start(self) -> None:
-        arguments = [word for index in self._gpus for word in ("--gpu", str(index))]
+        arguments = [word for index in map(str, self._gpus) for word in ("--gpu", self._named(index))]
         arguments += ["--one-device"] if self._one_device else []
         with self._lock:
             self._cpu = None
@@ -121,6 +122,9 @@ class TelemetryProcess:
         heard_from = (self._process, self._process.stdout)
         self._listener = threading.Thread(target=self._listen, args=heard_from, daemon=True)
         self._listener.start()
+
+    def _named(self, index: str) -> str:
+        return f"{index}={uuid}" if (uuid := self._uuids.get(index)) else index
 
     def _hear_out(self) -> None:
         """Wait until the listener has stored the last messages of a dead process and its cause of death."""
@@ -146,6 +150,7 @@ class TelemetryProcess:
     def _take(self, event: dict[str, Any]) -> None:
         self._heard_s = event["at_s"]
         if event["event"] != "sampled":
+            self._uuids |= event["uuids"]
             return
         for source, metric, at, value in event["readings"]:
             self._rows.setdefault((source, metric), deque()).append((at, value))

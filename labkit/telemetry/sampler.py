@@ -29,15 +29,16 @@ SEND_S = 0.2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample until stdin closes."""
     parser = argparse.ArgumentParser(prog="labkit.telemetry.sampler", description=__doc__)
-    parser.add_argument("--gpu", type=int, action="append", default=[], help="NVML's number of a device to sample")
+    parser.add_argument("--gpu", action="append", default=[], help="a device to sample: NVML's NUMBER, or NUMBER=UUID")
     parser.add_argument("--one-device", action="store_true", help="leave out the traffic between devices")
     wanted = parser.parse_args(arguments)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     report = Report()
-    channels = [*_gpus(wanted.gpu, report), *machine.channels()]
+    uuids = {int(number): uuid for number, _, uuid in (gpu.partition("=") for gpu in wanted.gpu)}
+    channels = [*_gpus(uuids, report), *machine.channels()]
     if wanted.one_device:
         channels = [channel for channel in channels if not BETWEEN_DEVICES_OFTEN.issuperset(channel.metrics)]
-    _send(event="hello", at_s=time.monotonic())
+    _send(event="hello", at_s=time.monotonic(), uuids=uuids)
     try:
         _sample(channels, report)
     except BrokenPipeError:
@@ -45,8 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
-    """Return the channels of the devices. Report a device that cannot be opened as missing, with the reason."""
+def _gpus(uuids: dict[int, str], report: Report) -> list[Channel]:
+    """Return the channels of the devices, and set their UUIDs where they are empty.
+
+    Report a device that cannot be opened as missing, with the reason.
+    """
+    indices = list(uuids)
     if not indices:
         return []
     try:
@@ -62,7 +67,9 @@ def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
         return []
     for index in indices:
         try:
-            channels += nvml.channels(pynvml, index)
+            device = nvml.Device(pynvml, index, uuids[index])
+            uuids[index] = device.uuid if isinstance(device.uuid, str) else ""  # old bindings give bytes
+            channels += nvml.channels(device)
         except pynvml.NVMLError as error:
             report.missing.append((f"gpu{index}", "*", f"the driver says: {error}"))
     return channels

@@ -13,6 +13,7 @@ JSON in FAKE_NVML. Times count from `epoch_s` on the monotonic clock, or without
      "faults": [{"function": "nvmlDeviceGetPowerUsage", "error": "NVML_ERROR_UNKNOWN",
                  "index": 1, "from_s": 1, "to_s": 2, "times": 1}],
      "mig": [0],                                       devices that are split into slices
+     "gone": {"index": 0, "from_s": 2},                a device off the bus: the next nvmlInit lists only the others
      "uuids": ["GPU-1", "GPU-2"], "bytes": true}       return text as bytes, as old bindings do
 
 A fault without a `function` concerns all functions of a device. NVML_ERROR_GPU_IS_LOST also invalidates older handles.
@@ -124,6 +125,8 @@ class Machine:
     def fail(self, function: str, index: int | None, known_since_s: float) -> None:
         """Raise the NVMLError that a call raises now, for a handle obtained at `known_since_s`."""
         now = time.monotonic() - self.epoch_s
+        if index is not None and self.is_gone(index):
+            raise NVMLError(NVML_ERROR_GPU_IS_LOST)
         for number, fault in enumerate(self.settings.get("faults", [])):
             begin, end = fault.get("from_s", -math.inf), fault.get("to_s", math.inf)
             whole = "function" not in fault and index is not None
@@ -138,6 +141,11 @@ class Machine:
             raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
         if index is not None and function in self.devices[index].chip.lacks:
             raise NVMLError(self.devices[index].chip.lacks[function])
+
+    def is_gone(self, index: int) -> bool:
+        """Return whether a device has fallen off the bus."""
+        gone = self.settings.get("gone", {"index": None})
+        return index == gone["index"] and time.monotonic() - self.epoch_s >= gone["from_s"]
 
     def text(self, value: str) -> Any:
         return value.encode() if self.settings.get("bytes") else value
@@ -220,6 +228,7 @@ class _Handle:
 # ---- the functions --------------------------------------------------------------------------------------------------
 
 _nvmlLib_refcount = 0
+_listed: list[Device] = []  # by the driver since the last nvmlInit
 
 
 def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,8 +250,9 @@ def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_answered
 def nvmlInit():
-    global _nvmlLib_refcount
+    global _nvmlLib_refcount, _listed
     _nvmlLib_refcount += 1
+    _listed = [device for device in machine().devices if not machine().is_gone(device.index)]
 
 
 @_answered
@@ -258,15 +268,24 @@ def nvmlSystemGetDriverVersion():
 
 @_answered
 def nvmlDeviceGetCount():
-    return len(machine().devices)
+    return len(_listed)
 
 
 @_answered
 def nvmlDeviceGetHandleByIndex(index):
-    if index >= len(machine().devices):
+    if index >= len(_listed):
         raise NVMLError(NVML_ERROR_INVALID_ARGUMENT)
-    machine().fail("nvmlDeviceGetHandleByIndex", index, time.monotonic())
-    return _Handle(machine().devices[index], time.monotonic())
+    machine().fail("nvmlDeviceGetHandleByIndex", _listed[index].index, time.monotonic())
+    return _Handle(_listed[index], time.monotonic())
+
+
+@_answered
+def nvmlDeviceGetHandleByUUID(uuid):
+    for device in _listed:
+        if nvmlDeviceGetUUID.__wrapped__(_Handle(device, 0.0)) == uuid:
+            machine().fail("nvmlDeviceGetHandleByUUID", device.index, time.monotonic())
+            return _Handle(device, time.monotonic())
+    raise NVMLError(NVML_ERROR_NOT_FOUND)
 
 
 @_answered

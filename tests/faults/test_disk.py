@@ -104,6 +104,17 @@ def test_a_folder_that_is_read_only_is_one_sentence(
     )
 
 
+@pytest.mark.parametrize("name", ["a file", "n" * 300])
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path / name))
+    assert command(monkeypatch, "render", "--hw", "cpu", "--study", "09_profile") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"labkit: {tmp_path / name}") and "can't be written" in said and "LABKIT_REPORTS" in said
+
+
 def test_another_error_of_a_file_is_not_called_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path / "elsewhere"))
@@ -134,13 +145,20 @@ def test_a_report_continues_after_a_page_for_which_there_was_no_room(
 
 
 def test_temporary_files_of_killed_processes_are_removed_and_others_are_not(tmp_path: Path) -> None:
-    old, new, foreign = (tmp_path / name for name in (".index.html.123", ".index.html.124", ".hidden"))
-    for path in (old, new, foreign):
-        path.write_text("half of it")
-    for path in (old, foreign):
-        os.utime(path, (time.time() - 2 * LEFT_OVER_S,) * 2)
-    remove_leftovers(tmp_path)
-    assert sorted(tmp_path.iterdir()) == [foreign, new]
+    with subprocess.Popen(["true"]) as killed:
+        killed.wait()
+    with subprocess.Popen(["sleep", "60"]) as stopped:  # its file is old, or the clock was set ahead
+        dead, new, alive, foreign = (
+            tmp_path / f".{name}"
+            for name in (f"a.html.{killed.pid}", f"b.html.{killed.pid}", f"a.csv.{stopped.pid}", "hidden")
+        )
+        for path in (dead, new, alive, foreign):
+            path.write_text("half of it")
+        for path in (dead, alive, foreign):
+            os.utime(path, (time.time() - 2 * LEFT_OVER_S,) * 2)
+        remove_leftovers(tmp_path)
+        stopped.kill()
+    assert {*tmp_path.iterdir()} == {foreign, new, alive}
 
 
 HOLD = """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from labkit import devices
 from labkit.devices import UNREADABLE, nvidia, visible, visible_gpus, why_hidden
+from labkit.telemetry import nvml
 from tests.fake_nvml import pynvml as fake
 
 UUIDS = ["GPU-8932f937", "GPU-11112222", "GPU-11113333"]
@@ -118,3 +120,18 @@ def test_a_card_that_a_container_shows_only_as_a_node_is_hardware(tmp_path: Path
     assert not devices.nvidia_hardware(tmp_path / "no bus", tmp_path), "of a driver without a card"
     (tmp_path / "nvidia0").touch()
     assert devices.nvidia_hardware(tmp_path / "no bus", tmp_path)
+
+
+@pytest.mark.parametrize("lacking", [[], ["nvmlDeviceGetUUID"]], ids=["by UUID", "without a UUID"])
+def test_no_reading_of_another_card_stands_under_the_name_of_a_lost_card(driver, lacking: list[str]) -> None:
+    driver(["kepler", "volta", "pascal"], gone={"index": 1, "from_s": math.inf}, lacking=lacking)
+    fake.nvmlInit()
+    cards = [nvml.Device(fake, index) for index in range(3)]
+    before = [card.answer("nvmlDeviceGetEnforcedPowerLimit") for card in cards]
+    fake.machine().settings["gone"]["from_s"] = -math.inf
+    for _ in range(2):
+        kepler, volta, pascal = (card.answer("nvmlDeviceGetEnforcedPowerLimit") for card in cards)
+        assert volta is None
+        assert kepler in (before[0], None) and pascal in (before[2], None)
+        assert lacking or (kepler and pascal), "cards with a UUID are found again"
+    fake.nvmlShutdown()

@@ -239,6 +239,57 @@ def test_interrupted_packing_loses_and_repeats_no_record(store: Store) -> None:
     assert store.read(STUDY, HOST) == [first, second] and not packed.exists()
 
 
+@pytest.mark.parametrize("packed_lines", [1, 3])
+def test_of_a_plain_and_a_packed_file_the_longer_counts(store: Store, packed_lines: int) -> None:
+    made = [record(batch=batch) for batch in (1, 2, 3, 4)]
+    for of_batch in made[:3]:
+        store.append(of_batch)
+    plain = store.path(HOST, STUDY)
+    lines = plain.read_bytes().splitlines(keepends=True)
+    plain.write_bytes(b"".join(lines[:packed_lines]))
+    store.pack(HOST, STUDY)
+    plain.write_bytes(b"".join(lines[: 4 - packed_lines]))
+    assert store.read(STUDY, HOST) == made[:3]
+    store.pack(HOST, STUDY)
+    assert store.read(STUDY, HOST) == made[:3] and not plain.exists()
+    store.append(made[3])
+    assert store.read(STUDY, HOST) == made
+
+
+def test_a_plain_and_a_packed_file_with_different_records_are_refused(store: Store) -> None:
+    store.append(record(batch=1))
+    packed = store.pack(HOST, STUDY)
+    plain = packed.with_suffix("")
+    plain.write_text(record(batch=2).line() + "\n")
+    with pytest.raises(LabkitError, match=rf"{plain} and {packed.name} .*different records"):
+        store.read(STUDY, HOST)
+    with pytest.raises(LabkitError, match="different records"):
+        store.pack(HOST, STUDY)
+    assert packed.exists() and plain.exists()
+
+
+def test_a_whole_last_line_without_its_line_break_is_a_record(store: Store) -> None:
+    made = [record(batch=batch) for batch in (1, 2, 3)]
+    store.append(made[0])
+    store.append(made[1])
+    path = store.path(HOST, STUDY)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert store.read(STUDY, HOST) == made[:2]
+    store.append(made[2])
+    assert store.read(STUDY, HOST) == made and path.read_bytes().count(b"\n") == 3
+
+
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\r\n"], ids=["byte order mark", "CRLF"])
+def test_marks_of_another_editor_lose_no_record(store: Store, mark: bytes) -> None:
+    made = [record(batch=batch) for batch in (1, 2)]
+    store.append(made[0])
+    path = store.path(HOST, STUDY)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"\n", mark) if mark == b"\r\n" else mark + content)
+    store.append(made[1])
+    assert store.read(STUDY, HOST) == made
+
+
 def test_packed_records_can_be_moved_aside_and_a_damaged_pack_is_an_error(store: Store) -> None:
     store.append(record(batch=1))
     packed = store.pack(HOST, STUDY)
@@ -278,7 +329,7 @@ def test_a_whole_line_that_is_not_a_record_is_an_error_with_its_line_number(stor
         good[1].replace(f":{SCHEMA},", ":9,", 1),
     ):
         path.write_text(good[0] + broken + good[2])
-        with pytest.raises(LabkitError, match=rf"{path} line 2 .*Restore the file"):
+        with pytest.raises(LabkitError, match=rf"{path} line 2 .*(Restore the file|update this labkit)"):
             store.read(STUDY, HOST)
 
 

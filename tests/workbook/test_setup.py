@@ -69,6 +69,14 @@ def test_an_unknown_gpu_gets_a_profile_that_then_matches_it(params: Path) -> Non
     assert path.stem == "z900_80_gb_x2" and load_profile(path.stem, params).device.count == 2
 
 
+@pytest.mark.parametrize(("name", "stem"), [("显卡", "gpu"), ("$x_1$ `b` [c](d)", "x_1_b_c_d"), ("../*: #1?", "1")])
+def test_a_profile_keeps_every_sign_of_a_gpus_name(params: Path, name: str, stem: str) -> None:
+    host = replace(HOST, gpus=(replace(FUTURE_GPU, name=name),))
+    path = write_profile(host, params)
+    assert path.parent == params and path.stem == stem
+    assert load_profile(stem, params).title == name and (detected := detect(host, params)) and detected.name == stem
+
+
 def test_an_existing_profile_is_never_overwritten(params: Path) -> None:
     path = write_profile(HOST, params)
     path.write_text(path.read_text().replace("Z900", "Y800"))

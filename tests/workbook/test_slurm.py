@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import pytest
 
 from labkit.errors import LabkitError, UserError
 from workbook.cluster import report_on_slurm
+from workbook.cluster import slurm as commands
 from workbook.cluster.script import render_script
-from workbook.cluster.slurm import submit
+from workbook.cluster.slurm import END, FIELD, QUEUE_FORMAT, submit
 from workbook.hardware.profile import Cluster, load_profile
 from workbook.paths import ROOT
 from workbook.report.make import Request
@@ -92,6 +94,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 def ask(*, nodes: int = 1, **wanted: object) -> int:
     values = {"hw": "cpu", "study": "training", "scale": "smoke", **wanted}
     return report_on_slurm(Request(**values), nodes=nodes, poll_s=0)  # type: ignore[arg-type]
+
+
+def in_queue(job: str) -> str:
+    """Return a job's line of `squeue`, from its fields with | between them."""
+    return job.replace("|", FIELD) + END + "\n"
 
 
 def own_script() -> Path:
@@ -221,16 +228,53 @@ def test_a_job_is_followed_through_the_queue_and_outages(slurm: Fake, capsys: py
 def test_the_job_of_a_report_is_followed_and_not_submitted_twice(slurm: Fake) -> None:
     slurm.job("COMPLETED")
     others = ("RUNNING|/elsewhere|labkit-cpu", f"RUNNING|{ROOT}|labkit-h100", f"COMPLETING|{ROOT}|labkit-cpu")
-    queue = "".join(f"7|{other}|make report HW=cpu\n" for other in others)
-    slurm.answers("squeue", f"{queue}12|PENDING|{ROOT}|renamed|{COMMENT}\n", queue)
+    queue = "".join(in_queue(f"7|{other}|make report HW=cpu") for other in others)
+    slurm.answers("squeue", queue + in_queue(f"12|PENDING|{ROOT}|renamed|{COMMENT}"), queue)
     assert ask(force=True) == 0 and not slurm.submitted
     assert ask() == 0 and len(slurm.submitted) == 1, "other jobs do not matter"
+
+
+@pytest.mark.parametrize("odd", ["100% %j #1", "two\nlines", "a|b|", "%Z;x=y"])
+def test_a_job_is_found_whatever_the_names_of_folders_and_jobs_hold(
+    slurm: Fake, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    checkout = f"/home/user/{odd}"
+    monkeypatch.setattr(commands, "ROOT", checkout)
+    jobs = [("7", "RUNNING", f"{checkout}2", odd, COMMENT), ("12", "RUNNING", checkout, odd, COMMENT)]
+    queue = "".join(_as_squeue_prints(job) for job in jobs)
+    monkeypatch.setattr(commands, "_run", lambda *_command: queue)
+    assert commands.queued_number("labkit-cpu", COMMENT) == "12"
+
+
+def _as_squeue_prints(job: tuple[str, ...]) -> str:
+    """Return a job as squeue prints it: each directive of the format is replaced once."""
+    fields = dict(zip(("%i", "%T", "%Z", "%j", "%k"), job, strict=True))
+    return re.sub("%[iTZjk]", lambda directive: fields[directive[0]], QUEUE_FORMAT) + "\n"
+
+
+@pytest.mark.parametrize("state", ["PREEMPTED", "BOOT_FAIL"])
+def test_a_job_that_slurm_may_requeue_is_followed_to_its_end(slurm: Fake, state: str) -> None:
+    for answer in ("RUNNING", state, state, "COMPLETING"):
+        slurm.job(answer)
+    for answer in ("PENDING", "RUNNING", state, "RUNNING", "COMPLETED"):
+        slurm.job(answer, restarts=1)
+    assert ask() == 0
+
+
+def test_a_preempted_job_that_is_not_requeued_ends_with_its_reason(
+    slurm: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "REQUEUE_POLLS", 3)
+    slurm.job("RUNNING")
+    slurm.job("PREEMPTED")
+    with pytest.raises(LabkitError, match=r"job 12 .* was preempted .* resumes the report"):
+        ask()
 
 
 @pytest.mark.parametrize(
     ("command", "answer", "message"),
     [
-        ("squeue", f"12|RUNNING|{ROOT}|labkit-cpu|{COMMENT} NODES=2|odd\n", "job 12 makes another .*NODES=2.odd"),
+        ("squeue", in_queue(f"12|RUNNING|{ROOT}|labkit-cpu|{COMMENT} NODES=2"), "job 12 makes another .*NODES=2"),
         ("squeue", "!slurm_load_jobs error: Unable to contact slurm controller", "squeue failed: .*Unable to contact"),
         ("sbatch", "!sbatch: error: invalid partition\nsbatch: error: No", "refused the job .*invalid partition; .*No"),
         ("sbatch", "---- Welcome to the site ----\n", "without the number of a job: ---- Welcome"),

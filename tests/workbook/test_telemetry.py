@@ -191,7 +191,7 @@ def periods(chip: str) -> dict[str, float]:
     """Return the planned reading period of each metric of a chip."""
     script = (
         "import json, pynvml; from labkit.telemetry import nvml; pynvml.nvmlInit()\n"
-        "print(json.dumps({name: c.period_s for c in nvml.channels(pynvml, 0) for name in c.metrics}))"
+        "print(json.dumps({name: c.period_s for c in nvml.channels(nvml.Device(pynvml, 0)) for name in c.metrics}))"
     )
     environment = {
         **os.environ,
@@ -630,7 +630,7 @@ def test_failing_gpm_metrics_make_a_gap_until_they_return(monkeypatch: pytest.Mo
     )
     monkeypatch.setenv("FAKE_NVML", sound)
     fake.nvmlInit()
-    (channel,) = [candidate for candidate in nvml.channels(fake, 0) if "sm_activity" in candidate.metrics]
+    (channel,) = [candidate for candidate in nvml.channels(nvml.Device(fake, 0)) if "sm_activity" in candidate.metrics]
     report = Report()
     for second, settings in enumerate([sound, sound, faulty, faulty, sound, sound, once, sound]):
         monkeypatch.setenv("FAKE_NVML", settings)
@@ -924,6 +924,26 @@ def test_a_sampler_that_dies_at_once_is_restarted_only_a_few_times(tmp_path: Pat
         assert (telemetry.status, telemetry.reason) == ("lost", "the telemetry process was ended with exit code 1")
         assert recording.series == {}
     assert "built for another Python" in (tmp_path / "telemetry.log").read_text()
+
+
+def test_a_restarted_process_reads_the_same_card_or_none(
+    devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chips = ["volta", "kepler"]
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips}))
+    with TelemetryProcess([0, 1], log=tmp_path / "telemetry.log") as process:
+        assert process.ready()
+        gone = {"index": 0, "from_s": -1}
+        monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips, "gone": gone}))
+        kill(process)
+        process.revive()
+        began_s = time.monotonic()
+        telemetry = trial_from_now(process)
+        series = process.recording(began_s, time.monotonic()).series
+    assert telemetry.missing["gpu0"]["*"].startswith("the driver says: ")
+    for source, chip in zip(("gpu0", "gpu1"), chips, strict=True):  # gpu0 has readings from before its loss
+        assert set(series[source, "sm_clock_hz"].values) == {fake.CHIPS[chip].sm_clock_mhz * 1e6}
+    assert series["gpu0", "sm_clock_hz"].times_s.max() < began_s < series["gpu1", "sm_clock_hz"].times_s.max()
 
 
 def test_an_absent_device_is_missing_and_a_single_device_has_no_traffic_counters(

@@ -10,6 +10,7 @@ from labkit.errors import LabkitError
 from workbook.claims import Evidence, Findings, judge_all
 from workbook.claims.papers import load_papers
 from workbook.hardware.profile import load_profile, profile_names
+from workbook.records.selection import check_protocol
 from workbook.records.store import Store
 from workbook.registry import STUDIES, find_study
 from workbook.results import Results as Recorded
@@ -30,9 +31,12 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
     def load(name: str, study: str) -> Results:
         if (name, study) in given:
             return given[name, study]
-        about, owner = find_study(study), load_profile(name)
+        about, owner, store = find_study(study), load_profile(name), Store(reports_folder() / name)
         try:
-            return study_records(owner, about, store=Store(reports_folder() / name), here=here)
+            results = study_records(owner, about, store=store, here=here)
+            if not results and results.host_id:
+                check_protocol(store.read(study, results.host_id))
+            return results
         except (LabkitError, OSError, ValueError) as error:  # a broken file must not hide other studies
             unreadable[name, study] = str(error)
             return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])

@@ -17,6 +17,11 @@ from workbook.paths import ROOT, as_typed
 
 POLL_S = 5.0  # the controller serves the whole cluster
 TAIL_BYTES = 4000  # most bytes of the log printed after a poll, so that following again starts near the log's end
+# ASCII's separators of fields and of records: names of folders and jobs may hold every printable character.
+FIELD, END = "\x1f", "\x1e"
+QUEUE_FORMAT = FIELD.join(("%i", "%T", "%Z", "%j", "%k")) + END
+MAYBE_REQUEUED = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")  # Slurm may queue such a job again under its number
+REQUEUE_POLLS = 24  # how often such a state is seen before it counts as the end, unless Slurm requeues the job
 RESUME = "The same command without FORCE=1 resumes the report."
 FAILURES = {
     "FAILED": "was killed by a signal",
@@ -64,8 +69,9 @@ def submit(script: str, arguments: list[str], *, comment: str, nodes: int) -> st
 
 def queued_number(name: str, comment: str) -> str | None:
     """Return the user's job of this folder with that comment, or None. Raise UserError if another job has the name."""
-    for line in _run("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%T|%Z|%j|%k").splitlines():
-        number, state, folder, other_name, other_comment = line.split("|", 4)
+    queue = _run("squeue", "--noheader", f"--user={getpass.getuser()}", f"--format={QUEUE_FORMAT}")
+    for job in queue.split(END + "\n")[:-1]:
+        number, state, folder, other_name, other_comment = job.split(FIELD)
         if folder != str(ROOT) or state == "COMPLETING":  # it has ended, and Slurm cleans up its node
             continue
         if other_comment == comment:
@@ -80,7 +86,7 @@ def queued_number(name: str, comment: str) -> str | None:
 
 def follow(number: str, *, poll_s: float = POLL_S) -> None:
     """Print a job's state and log until it completes. Raise NotCompleted, with an exit code, for every other end."""
-    status, position = "", 0
+    status, position, polls_left = "", 0, REQUEUE_POLLS
     while True:
         try:
             job = _look_up(number)
@@ -93,7 +99,9 @@ def follow(number: str, *, poll_s: float = POLL_S) -> None:
             position = len(content)
             if job["JobState"] == "COMPLETED":
                 return
-            if job["JobState"] in FAILURES:
+            may_return = job["JobState"] in MAYBE_REQUEUED and job["Requeue"] == "1"
+            polls_left = polls_left - 1 if may_return else REQUEUE_POLLS
+            if job["JobState"] in FAILURES and not (may_return and polls_left):
                 raise _failure(number, job, content)
             text = job["JobState"] + (f" ({job['Reason']})" if job["Reason"] else "")
             text += f" on {job['NodeList']}" if job["NodeList"] else ""

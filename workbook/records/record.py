@@ -232,6 +232,8 @@ def parse_line(line: str) -> Record:
         values = json.loads(line, parse_int=_integer)
         if "\\ud" in line.lower():  # half a pair is no character, and no file can hold it
             json.dumps(values, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it begins with {line[:20]!r} and is not JSON: {error.msg}") from error
     except RecursionError as error:
         raise ValueError("not a record: it is nested too deeply") from error
     except UnicodeEncodeError as error:

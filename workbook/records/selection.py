@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from labkit.errors import LabkitError
 from workbook.records import PROTOCOL, Record, short_hash
 from workbook.records.shared import read_together
 from workbook.records.store import Store
@@ -109,6 +110,16 @@ def _has_round(together: list[Record], number: int, wanted: set[str] | None = No
     tried = {short_hash(record.key) for record in together if record.pass_number == number}
     passes = _of_reports(together)[-1].planned.passes
     return tried.issuperset(wanted or (key for key, of_trial in passes.items() if of_trial >= number))
+
+
+def check_protocol(records: Iterable[Record]) -> None:
+    """Raise LabkitError if there are records, and all are of a newer protocol."""
+    protocols = {record.protocol for record in records}
+    if protocols and min(protocols) > PROTOCOL:
+        raise LabkitError(
+            f"a newer labkit measured the records (protocol {min(protocols)}, this one shows up to {PROTOCOL}): "
+            f"update this labkit."
+        )
 
 
 def scale_to_show(records: list[Record]) -> str | None:

@@ -1,13 +1,15 @@
 """The append-only store of records: one JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`.
 
 A record is appended with one write and flushed to the disk the moment its trial ends. A line that a power loss cut
-short is no record; it is dropped before the next write. Files to be committed are packed: `<study>.jsonl.gz` holds the
-same lines in a third of the space. If both files exist, packing was interrupted, and the plain file counts.
+short is no record; it is dropped before the next write. A whole last line without its line break is a record. Files to
+be committed are packed: `<study>.jsonl.gz` holds the same lines in a third of the space. If both files exist, packing
+was interrupted or one of them was copied here, and the longer one counts. It must begin with the lines of the other.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import zlib
 from collections.abc import Iterable
@@ -33,10 +35,21 @@ class Store:
         self.report = report
 
     def path(self, host: str, study: str) -> Path:
-        """Return the path of a study's records on a host: the packed file if only that exists, else the plain one."""
+        """Return the path of a study's records on a host: of the packed and the plain file the one with more lines.
+
+        Without any records it is the plain file's. Raise LabkitError if each file has lines that the other lacks.
+        """
         plain = self._plain(host, study)
         packed = plain.with_suffix(PACKED)
-        return packed if packed.is_file() and not plain.is_file() else plain
+        if not (packed.is_file() and plain.is_file()):
+            return packed if packed.is_file() else plain
+        lines, packed_lines = (_lines(content_of(path)) for path in (plain, packed))
+        if any(line != packed_line for line, packed_line in zip(lines, packed_lines, strict=False)):
+            raise LabkitError(
+                f"{plain} and {packed.name} beside it hold different records. Move one of them away: the next "
+                f"measurement would delete the packed file."
+            )
+        return packed if len(packed_lines) > len(lines) else plain
 
     def _plain(self, host: str, study: str) -> Path:
         return self.report / "records" / host / f"{study}{PLAIN}"
@@ -59,7 +72,7 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            _drop_torn_tail(file)
+            _mend_tail(file)
             data = (record.line() + "\n").encode()
             while data:  # a full disk may take a part, and fail only at the next write
                 data = data[os.write(file.fileno(), data) :]
@@ -82,8 +95,7 @@ class Store:
 
     def _parsed(self, path: Path, study: str, host: str) -> list[Record]:
         records = []
-        lines = content_of(path).decode("utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is torn or empty
+        for number, line in enumerate(_lines(content_of(path)), start=1):
             try:
                 record = parse_line(line)
                 if (record.study, record.host) != (study, host):
@@ -91,6 +103,10 @@ class Store:
                 records.append(record)
             except ValueError as error:
                 problem = _first(error) if isinstance(error, ValidationError) else str(error)
+                if "newer labkit" in problem:  # the file is fine
+                    raise LabkitError(
+                        f"{path} line {number} cannot be read here ({problem}): update this labkit."
+                    ) from error
                 raise LabkitError(
                     f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
                     f"move it away and measure again."
@@ -115,15 +131,15 @@ class Store:
         """Compress a study's records for good keeping and return the packed file. The next append unpacks them."""
         plain = self._plain(host, study)
         packed = plain.with_suffix(PACKED)
-        if plain.is_file():
+        if plain.is_file() and self.path(host, study) == plain:
             # Without the time of packing: the same lines give the same file.
             with rewriting(packed) as file:
                 file.write(gzip.compress(plain.read_bytes(), compresslevel=9, mtime=0))
-            plain.unlink()
+        plain.unlink(missing_ok=True)
         return packed
 
     def _unpack(self, host: str, study: str) -> Path:
-        """Return the plain file for adding lines, unpacked if only the packed file exists. Delete the packed file."""
+        """Return the plain file for adding lines, unpacked if the packed file counts. Delete the packed file."""
         plain, path = self._plain(host, study), self.path(host, study)
         if path != plain:
             with rewriting(plain) as file:
@@ -139,17 +155,33 @@ def _first(error: ValidationError) -> str:
     return ": ".join(filter(None, [".".join(map(str, problem["loc"])), message]))
 
 
-def _drop_torn_tail(file: Any) -> None:
-    """Cut the text after the last newline of a file opened for appending."""
+def _lines(content: bytes) -> list[str]:
+    """Return the whole lines of a file of records. A last line without its line break is whole if it is JSON."""
+    *lines, last = content.decode("utf-8-sig", errors="replace").split("\n")
+    return [*lines, last] if _is_json(last) else lines
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _mend_tail(file: Any) -> None:
+    """End the last line of a file opened for appending: with its line break if the line is whole, else cut it off."""
     end = file.seek(0, os.SEEK_END)
-    if end == 0:
-        return
-    file.seek(end - 1)
-    if file.read(1) == b"\n":
+    file.seek(max(end - 1, 0))
+    if file.read(1) in (b"\n", b""):
         return
     file.seek(0)
-    keep = file.read().rfind(b"\n") + 1
-    file.truncate(keep)
+    content = file.read()
+    keep = content.rfind(b"\n") + 1
+    if _is_json(content[keep:].decode(errors="replace")):
+        file.write(b"\n")
+        file.flush()
+    else:
+        file.truncate(keep)
 
 
 def content_of(path: Path) -> bytes:

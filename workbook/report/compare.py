@@ -54,13 +54,15 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
     shown = recorded(seen)
     profiles = in_generations({records.profile.name: records.profile for records in shown.selected}.values())
     names = [profile.name for profile in profiles]
+    reasons = {key: why.replace(f"{reports_folder()}/", "") for key, why in sorted(seen.unreadable.items())}
+    unreadable = [f"{study} of {name}: {why}" for (name, study), why in reasons.items()]
     if not names:
-        raise UserError("there are no records to compare: `make report` makes some.")
+        raise UserError(" ".join(unreadable) or "there are no records to compare: `make report` makes some.")
     if baseline and baseline not in names:
         raise unknown("BASELINE", baseline, names)
     folder = reports_folder() / "comparison"
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"Comparing {', '.join(names)}.", flush=True)
+    print("\n".join([f"Comparing {', '.join(names)}.", *(f"Not compared: {line}" for line in unreadable)]), flush=True)
     with temporary_folder() as temporary:
         output = temporary / "index.ipynb"
         outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
@@ -81,6 +83,7 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
     links = [*sites, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),
+        **({"Not compared": "; ".join(unreadable)} if unreadable else {}),
         "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
         "Reproduce": f"make compare{f' BASELINE={baseline}' if baseline else ''}",
     }

@@ -29,7 +29,7 @@ def write_profile(host: Host, params: Path = PARAMS) -> Path:
     here = [host.gpus[index] for index in visible(host.gpus)]
     gpu = max(here, key=_capability)  # on a mixed machine the first of the most capable cards
     count = sum(candidate.name == gpu.name for candidate in here)
-    slug = re.sub(r"[^a-z0-9]+", "_", gpu.name.lower().removeprefix("nvidia").removeprefix(" ")).strip("_")
+    slug = re.sub(r"[^a-z0-9]+", "_", gpu.name.lower().removeprefix("nvidia").removeprefix(" ")).strip("_") or "gpu"
     path = params / f"{slug}{f'_x{count}' if count > 1 else ''}.yaml"
     device: dict[str, object] = {
         "pattern": f"^{re.escape(gpu.name)}$",
