@@ -123,7 +123,8 @@ def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, 
 
     `busy_step_s` are the seconds in which any kernel ran, `kernels_per_step` is the number of kernels. `kernel_step_s`
     are the seconds of kernels by class, under the rules of the number `kernel_rules`. Their sum is `busy_step_s` and,
-    once more, the time in which a further kernel ran beside another.
+    once more, the time in which a further kernel ran beside another. Names alone decide on classes: a short trace marks
+    no sections, which in a long one tell the loader, the loss and the optimiser.
     """
     analysis = Analysis(of="kernels")
     try:
