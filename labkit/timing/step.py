@@ -133,7 +133,7 @@ def time_step(
         if chosen.type == "cuda":
             import torch
 
-            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # events belong to the current device
+            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # where a step of "cuda" runs
     gc.collect()  # so that Python's collector has little to do during a block
     with events_device:
         return StepTiming(time_blocks(step, clock, timing, images_per_step=images_per_step))

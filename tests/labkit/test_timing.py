@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import chain, count, repeat
+from types import SimpleNamespace
 
 import pytest
 
-from labkit.timing import HostClock, Timing, time_blocks
+from labkit.timing import CudaClock, HostClock, Timing, time_blocks
 from labkit.timing.blocks import MIN_BLOCKS, STEADY_BLOCKS, WARMUP_STRETCH
 
 TIMING = Timing(warmup_s=1.0, timed_s=2.0, block_s=0.1)
@@ -199,3 +200,37 @@ def test_the_host_clock_runs_each_step_and_is_monotonic() -> None:
     assert device is None
     assert before <= calls[0] <= calls[-1] <= after
     assert calls[-1] - calls[0] <= took <= after - before
+
+
+class TwoDevices:
+    """A stand-in for `torch.cuda` with two devices, which notes the device of each event and each wait."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.noted: list[tuple[str, int]] = []
+
+    def current_stream(self, device: int | None = None) -> SimpleNamespace:
+        return SimpleNamespace(device=self.current if device is None else device)
+
+    def synchronize(self, device: int | None = None) -> None:
+        self.noted.append(("wait", self.current if device is None else device))
+
+    def Event(self, *, enable_timing: bool) -> SimpleNamespace:
+        assert enable_timing
+        record = lambda stream=None: self.noted.append(("event", (stream or self.current_stream()).device))  # noqa: E731
+        return SimpleNamespace(record=record, elapsed_time=lambda _end: 5.0)
+
+
+@pytest.mark.parametrize(("chosen", "current"), [(1, 0), (0, 1), (None, 1)])
+def test_events_and_waits_stay_on_one_device_though_the_step_changes_the_current_one(
+    chosen: int | None, current: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, cuda = CudaClock(chosen), TwoDevices()
+    monkeypatch.setattr(clock, "_torch", SimpleNamespace(cuda=cuda))
+    cuda.current, asked = current, current if chosen is None else chosen
+
+    def step() -> None:
+        cuda.current = 1 - cuda.current
+
+    assert clock.time_block(step, 3)[1] == pytest.approx(5e-3)
+    assert cuda.noted == [("wait", asked), ("event", asked), ("event", asked), ("wait", asked)]
