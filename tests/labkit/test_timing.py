@@ -11,6 +11,7 @@ import pytest
 
 from labkit.timing import CudaClock, HostClock, Timing, time_blocks
 from labkit.timing.blocks import MIN_BLOCKS, STEADY_BLOCKS, WARMUP_STRETCH
+from labkit.timing.step import StepTiming
 
 TIMING = Timing(warmup_s=1.0, timed_s=2.0, block_s=0.1)
 
@@ -124,6 +125,23 @@ def test_there_are_at_least_five_blocks_unless_that_takes_twice_the_time() -> No
     assert very_slow.stopped_by == "time"
     slowish, _ = measured(repeat(1.5))
     assert len(slowish.host_s) == 3
+
+
+@pytest.mark.parametrize(
+    ("slow", "warnings"),
+    [
+        (range(6, 10), ["the time of a step changed by 40% during the timing"]),
+        (range(14, 20), ["blocks vary by 40% (interquartile range)"]),
+        ([8], []),
+        ([], []),
+    ],
+    ids=["early", "late third", "one stall", "none"],
+)
+def test_a_level_that_some_blocks_have_gives_a_warning(slow: list[int], warnings: list[str]) -> None:
+    still, _ = measured(repeat(0.01))
+    blocks = still.model_copy(update={"host_s": [0.14 if number in slow else 0.1 for number in range(21)]})
+    given = StepTiming(blocks).warnings
+    assert given == warnings
 
 
 def test_each_block_has_the_loss_read_at_its_end() -> None:
