@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from labkit.devices import visible
 from labkit.errors import UserError
+from labkit.sensors import HELD_BYTES
+from labkit.telemetry.sampling import sample
 from workbook.hardware.frameworks import KNOWN, is_keras, title_of
 from workbook.hardware.host import PACKAGES, Host, this_host
 from workbook.hardware.matching import detect, mismatch
@@ -32,6 +34,10 @@ def examine() -> Iterator[tuple[bool | None, str]]:
     yield from _packages(host)
     yield from _frameworks(host)
     if visible(host.gpus):
+        with sample() as idle:
+            pass
+        for used in idle.used_before(HELD_BYTES):
+            yield None, f"Others use {used}. Measure when the GPU is idle: their time and joules would count here."
         yield from _torch_and_gpu(host)
     yield _compiler(on_gpu=bool(host.gpus))
     free = shutil.disk_usage(ROOT).free

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from labkit.card import Card, number_text
 from labkit.devices import visible_gpus
 from labkit.errors import UserError
 from labkit.files import temporary_folder
-from labkit.sensors import KINDS, THROTTLE_REASONS, rate_name
+from labkit.sensors import BUSY_GPU, KINDS, THROTTLE_REASONS, rate_name
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.summary import Flagged, Metrics, Telemetry
 from labkit.telemetry.windows import Marks, Recording
@@ -89,6 +90,19 @@ class Sampled(Card):
         rows += [(device, "energy_j", method) for device, (joules, method) in self._energy().items() if joules is None]
         return pd.DataFrame(rows, columns=["device", "metric", "reason"])
 
+    def used_before(self, held_bytes: float = math.inf) -> list[str]:
+        """Return the GPUs that computed, or held `held_bytes` of memory, when the block began: `gpu0 for 90% …`."""
+        start_s, _, _, recording = self._ended()
+        texts = []
+        for source in recording.sources():
+            metrics = (recording.get(source, metric) for metric in ("utilisation", "memory_bytes"))
+            used = [
+                0.0 if of is None else float(np.max(of.values[of.times_s <= start_s][-1:], initial=0)) for of in metrics
+            ]
+            if used[0] >= BUSY_GPU or used[1] >= held_bytes:
+                texts.append(f"{source} for {used[0]:.0%} of the time, with {used[1] / 2**30:.1f} GiB of its memory")
+        return texts
+
     def _ended(self) -> tuple[float, float, Telemetry, Recording]:
         if self._kept is None:
             raise UserError("the sampled block has not ended; read its telemetry after the with statement.")
@@ -117,6 +131,7 @@ class Sampled(Card):
         # A falling clock gives no warning, because a block may contain idle time.
         throttled = [flag for flag in telemetry.flagged if flag.why.startswith("throttled")]
         lines += [("warning", f"{flag.source} {flag.why}{self._how_throttled(flag)}") for flag in throttled]
+        lines += [("warning", f"in use before the block: {used}") for used in self.used_before()]
         lines += [("warning", telemetry.reason)] if telemetry.reason else []
         lines += [("not read", f"{missing} metrics; reasons() says why")] if (missing := len(self.reasons())) else []
         return f"Sampled: {end_s - start_s:.2f} s, {len(self.frame())} readings", lines
