@@ -12,6 +12,8 @@ from pathlib import Path
 from labkit.builds import installed, why_not
 from labkit.devices import card_of, visible
 from labkit.errors import UserError
+from labkit.sensors import HELD_BYTES
+from labkit.telemetry.sampling import sample
 from workbook.hardware.frameworks import KNOWN, is_keras, title_of
 from workbook.hardware.host import PACKAGES, Host, this_host
 from workbook.hardware.matching import detect, other_hardware
@@ -40,6 +42,10 @@ def examine() -> Iterator[tuple[bool | None, str]]:
     yield from _torchvision(host)
     yield from _frameworks(host)
     if visible(host.gpus):
+        with sample() as idle:
+            pass
+        for used in idle.used_before(HELD_BYTES):
+            yield None, f"Others use {used}. Measure when the GPU is idle: their time and joules would count here."
         yield from _torch_and_gpu(host)
     yield _compiler(on_gpu=bool(host.gpus))
     free = shutil.disk_usage(ROOT).free

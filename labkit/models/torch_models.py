@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, check_whole, nearest_first, one_of, unknown
@@ -13,9 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
 
 HEADS = ("torchvision", "head512")
 NEAREST = 8  # names in the message on an unknown one
+# PyTorch's operators that multiply matrices or vectors, or transform, inside. Its counter knows other forms of them.
+PRODUCTS = re.compile(
+    r"_?\w*(mm|mv|dot|rnn|rnn_layer|convolution)|_trilinear|_cdist_\w+|_euclidean_dist|_fft_\w+"
+    r"|_?linalg_(?!vector|check|cross|diagonal|_powsum).+"
+)
 WITH_AUXILIARY_HEADS = ("googlenet", "inception_v3")
 EDGES = (32, 48, 64, 96, 112, 128, 160, 192, 224, 256, 299, 384, 512)  # sizes among which a message names the nearest
 
@@ -180,7 +187,8 @@ def count_network(network: torch.nn.Module, shape: tuple[int, ...]) -> ModelFact
 
     The FLOP are those of convolutions and matrix products, in the forward pass and in the backward pass (without the
     gradient of the input). The network is copied to the meta device: nothing is computed, and no weight changes.
-    Raise UserError for a network that does not take these samples there, or returns no tensor.
+    Raise UserError for a network that does not take these samples there, returns no tensor, or has a product that the
+    counter takes for nothing, such as `torch.mv` and a custom operator.
     """
     import copy
 
@@ -188,18 +196,21 @@ def count_network(network: torch.nn.Module, shape: tuple[int, ...]) -> ModelFact
     from torch.utils.flop_counter import FlopCounterMode
 
     batch = 2  # batch norm requires more than one value per channel
-    model = copy.deepcopy(network).to("meta").train()
+    names: set[str] = set()
     own = {torch.ops.aten.convolution_backward: _flop_of_backward_convolution}
     try:
-        with FlopCounterMode(display=False) as forward:
+        model = copy.deepcopy(network).to("meta").train()
+        with _products_outside(names), FlopCounterMode(display=False) as forward:
             answers = model(torch.empty(batch, *shape, device="meta"))
+        if names:
+            raise ValueError(f"the FLOP of {', '.join(sorted(names))} are not known")
         with FlopCounterMode(display=False, custom_mapping=own) as backward:
             answers.sum().backward()
     except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{type(network).__name__} could not be counted with samples of shape {shape}: {reason}. A network must "
-            "take a float tensor of samples and return a tensor."
+            "take a float tensor of samples, return a tensor, and compute by matrix products and convolutions."
         ) from error
     parameters = list(network.parameters())
     return ModelFacts(
@@ -208,6 +219,21 @@ def count_network(network: torch.nn.Module, shape: tuple[int, ...]) -> ModelFact
         flop_forward=forward.get_total_flops() // batch,
         flop_training=(forward.get_total_flops() + backward.get_total_flops()) // batch,
     )
+
+
+def _products_outside(names: set[str]) -> TorchDispatchMode:
+    """Return a mode that adds to `names` the operators that the counter takes for nothing, and that may be products."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            operator, foreign = func.overloadpacket, func.namespace not in ("aten", "prims", "prim")
+            if operator not in flop_registry and (foreign or PRODUCTS.fullmatch(operator.__name__)):
+                names.add(str(operator))
+            return func(*args, **(kwargs or {}))
+
+    return Names()
 
 
 def _flop_of_backward_convolution(grad: Any, images: Any, weight: Any, *others: Any, **_: Any) -> int:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pandas as pd
 
 from labkit.card import Card, number_text
 from labkit.devices import visible_gpus
 from labkit.errors import UserError
 from labkit.files import temporary_folder
-from labkit.sensors import KINDS, rate_name
+from labkit.sensors import BUSY_GPU, KINDS, THROTTLE_REASONS, rate_name
 from labkit.telemetry.process import TelemetryProcess
-from labkit.telemetry.summary import Metrics, Telemetry
+from labkit.telemetry.summary import Flagged, Metrics, Telemetry
 from labkit.telemetry.windows import Marks, Recording
 
 # SI units by the ending of a metric's name. A metric with another ending is a share of 1.
 UNITS = {"_per_s": "B/s", "_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_c": "°C", "throttle": "flags"}
 COUNTED = {rate_name(name) for name, kind in KINDS.items() if kind == "counter"}  # rates that differences give
+BITS = {reason: bit for bit, reason in THROTTLE_REASONS.items()}
 HEADLINES = ("power_w", "energy_j", "utilisation", "cpu_utilisation")
 
 
@@ -87,6 +90,19 @@ class Sampled(Card):
         rows += [(device, "energy_j", method) for device, (joules, method) in self._energy().items() if joules is None]
         return pd.DataFrame(rows, columns=["device", "metric", "reason"])
 
+    def used_before(self, held_bytes: float = math.inf) -> list[str]:
+        """Return the GPUs that computed, or held `held_bytes` of memory, when the block began: `gpu0 for 90% …`."""
+        start_s, _, _, recording = self._ended()
+        texts = []
+        for source in recording.sources():
+            metrics = (recording.get(source, metric) for metric in ("utilisation", "memory_bytes"))
+            used = [
+                0.0 if of is None else float(np.max(of.values[of.times_s <= start_s][-1:], initial=0)) for of in metrics
+            ]
+            if used[0] >= BUSY_GPU or used[1] >= held_bytes:
+                texts.append(f"{source} for {used[0]:.0%} of the time, with {used[1] / 2**30:.1f} GiB of its memory")
+        return texts
+
     def _ended(self) -> tuple[float, float, Telemetry, Recording]:
         if self._kept is None:
             raise UserError("the sampled block has not ended; read its telemetry after the with statement.")
@@ -114,10 +130,19 @@ class Sampled(Card):
             lines.append((row.device, f"{row.metric} {text} ({row.method})"))
         # A falling clock gives no warning, because a block may contain idle time.
         throttled = [flag for flag in telemetry.flagged if flag.why.startswith("throttled")]
-        lines += [("warning", f"{flag.source} {flag.why}") for flag in throttled]
+        lines += [("warning", f"{flag.source} {flag.why}{self._how_throttled(flag)}") for flag in throttled]
+        lines += [("warning", f"in use before the block: {used}") for used in self.used_before()]
         lines += [("warning", telemetry.reason)] if telemetry.reason else []
         lines += [("not read", f"{missing} metrics; reasons() says why")] if (missing := len(self.reasons())) else []
         return f"Sampled: {end_s - start_s:.2f} s, {len(self.frame())} readings", lines
+
+    def _how_throttled(self, flag: Flagged) -> str:
+        """Return the share of the block in which a device throttled for a reason, and its mean clock."""
+        start_s, end_s, telemetry, recording = self._ended()
+        reasons, bit = recording.get(flag.source, "throttle"), BITS[flag.why.removeprefix("throttled: ")]
+        clock = telemetry.statistic("timed", flag.source, "sm_clock_hz")
+        share = 0.0 if reasons is None else np.mean(reasons.between(start_s, end_s).values.astype(int) & bit != 0)
+        return f" for {share:.0%} of the time" + (f", at {clock.mean / 1e6:,.0f} MHz on average" if clock else "")
 
 
 @contextmanager

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import combinations
 from operator import or_
 
 import numpy as np
 
-from labkit.sensors import GPU, THROTTLE_REASONS, rate_name
+from labkit.sensors import GPU, RAPL, THROTTLE_REASONS, rate_name
 from labkit.telemetry import series
 from labkit.telemetry.series import Series, Span
 from labkit.telemetry.summary import WINDOWS, EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
 from labkit.timing.blocks import Blocks
 
+SAME_J, SAME_GROWTH = 1.0, 0.01  # within these, two counters are one register, which renews each millisecond
 CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the measurement's highest
 # Metrics that are kept outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
 KEPT_OUTSIDE = frozenset(
@@ -87,7 +89,8 @@ def summarise(recording: Recording, marks: Marks) -> Telemetry:
         if name in marks.windows
     }
     start, end = marks.windows["timed"]
-    energy, methods = _energy(recording, marks, zero)
+    mirrors = _mirrors(recording)
+    energy, methods = _energy(recording, marks, zero, mirrors)
     first, last = min(a for a, _ in marks.windows.values()), max(b for _, b in marks.windows.values())
     return Telemetry(
         status="ok",
@@ -101,7 +104,7 @@ def summarise(recording: Recording, marks: Marks) -> Telemetry:
             for source, metrics, a, b, reason in recording.gaps
             if b > first and a < last
         ],
-        missing=recording.missing,
+        missing=recording.missing | {source: {"energy_j": f"it shows {of} again"} for source, of in mirrors.items()},
         sampler_cpu_share=recording.cpu_share,
     )
 
@@ -154,10 +157,29 @@ def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[st
     return sources
 
 
-def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[EnergyWindow], dict[str, str]]:
-    """Return the joules of each long energy window, by source, and the method of each source."""
+def _mirrors(recording: Recording) -> dict[str, str]:
+    """Return the RAPL sources that show another source's counter: some kernels show a socket's at each of its dies."""
+    counters = {
+        source: of
+        for (source, metric), of in recording.series.items()
+        if metric == "energy_j" and source.startswith(RAPL) and len(of)
+    }
+    mirrors: dict[str, str] = {}
+    for (name, counter), (copy_name, copy) in combinations(counters.items(), 2):
+        apart_j = np.abs(np.interp(counter.times_s, copy.times_s, copy.values) - counter.values)
+        growths = np.ptp(counter.values), np.ptp(copy.values)
+        if np.median(apart_j) < SAME_J and abs(growths[0] - growths[1]) <= SAME_GROWTH * max(growths):
+            mirrors.setdefault(copy_name, name)
+    return mirrors
+
+
+def _energy(
+    recording: Recording, marks: Marks, zero: float, mirrors: Collection[str]
+) -> tuple[list[EnergyWindow], dict[str, str]]:
+    """Return the joules of each long energy window, by source without `mirrors`, and the method of each source."""
     meters = [source for source in recording.sources() if source.startswith(GPU)]
-    meters += [source for source, metric in recording.series if metric == "energy_j" and not source.startswith(GPU)]
+    meters += [source for source, metric in recording.series if metric == "energy_j" and source.startswith(RAPL)]
+    meters = [source for source in meters if source not in mirrors]
     rows: list[EnergyWindow] = []
     methods: dict[str, str] = {}
     for first, after in marks.energy_blocks:

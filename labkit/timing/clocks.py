@@ -51,7 +51,10 @@ class HostClock:
 
 
 class CudaClock(HostClock):
-    """Clock of one CUDA device: events around the block, one synchronise, and the host clock beside the events."""
+    """Clock of one CUDA device: events around the block, one synchronise, and the host clock beside the events.
+
+    `device` None is the current device at the start of each block.
+    """
 
     def __init__(self, device: Any = None) -> None:
         import torch
@@ -61,15 +64,19 @@ class CudaClock(HostClock):
         self._device = device
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Return host and device seconds of `steps` steps. The block starts with an idle device."""
+        """Return host and device seconds of `steps` steps. The block starts with an idle device.
+
+        Events and waits stay with one stream and its device, whatever device the step makes the current one.
+        """
         cuda = self._torch.cuda
+        stream = cuda.current_stream(self._device)
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        cuda.synchronize(self._device)
+        cuda.synchronize(stream.device)
         start = time.perf_counter_ns()
-        begin.record()
+        begin.record(stream)
         for _ in range(steps):
             step()
-        end.record()
-        cuda.synchronize(self._device)
+        end.record(stream)
+        cuda.synchronize(stream.device)
         host_s = (time.perf_counter_ns() - start) / 1e9
         return host_s, begin.elapsed_time(end) / 1e3

@@ -20,16 +20,25 @@ from labkit.timing.blocks import MIN_BLOCKS
 if TYPE_CHECKING:
     import torch
 
-NOISY = 0.05  # interquartile range over median above which the blocks' variation gives a warning
+NOISY = 0.05  # share of the median above which the blocks' interquartile range, or a change of level, gives a warning
+LEVELS, FEWEST_OF_LEVEL = 4, 3  # parts of the timing whose medians are compared, with blocks enough to hide a stall
 UNSTEADY = "the warm-up did not become steady"
 
 
 def doubts(blocks: Blocks) -> list[str]:
-    """Return the reasons to doubt the times of blocks: an unsteady warm-up, uneven blocks. Empty without any."""
+    """Return the reasons to doubt the times of blocks: an unsteady warm-up, uneven blocks, two levels of time.
+
+    It is empty without any. A level that a minority of the blocks has is outside the interquartile range.
+    """
     first, median, third = np.percentile(blocks.host_s, (25, 50, 75))
-    spread = (third - first) / median
-    uneven = [f"blocks vary by {spread:.0%} (interquartile range)"] if spread > NOISY else []
-    return uneven if blocks.steady else [UNSTEADY, *uneven]
+    doubted = [] if blocks.steady else [UNSTEADY]
+    if (spread := (third - first) / median) > NOISY:
+        doubted.append(f"blocks vary by {spread:.0%} (interquartile range)")
+    elif len(blocks.host_s) >= LEVELS * FEWEST_OF_LEVEL:
+        levels = [np.median(part) for part in np.array_split(blocks.host_s, LEVELS)]
+        if (change := (max(levels) - min(levels)) / min(levels)) > NOISY:
+            doubted.append(f"the time of a step changed by {change:.0%} during the timing")
+    return doubted
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,7 +142,7 @@ def time_step(
         if chosen.type == "cuda":
             import torch
 
-            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # events belong to the current device
+            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # where a step of "cuda" runs
     gc.collect()  # so that Python's collector has little to do during a block
     with events_device:
         return StepTiming(time_blocks(step, clock, timing, images_per_step=images_per_step))

@@ -12,6 +12,7 @@ JSON in FAKE_NVML. Times count from `epoch_s` on the monotonic clock, or without
      "gpm_lacking": [60, 61],                          numbers of GPM metrics that no device supports
      "faults": [{"function": "nvmlDeviceGetPowerUsage", "error": "NVML_ERROR_UNKNOWN",
                  "index": 1, "from_s": 1, "to_s": 2, "times": 1}],
+     "used_bytes": {"0": 42949672960},                 memory in use, by device; default: 2 GiB
      "mig": [0],                                       devices that are split into slices
      "gone": {"index": 0, "from_s": 2},                a device off the bus: the next nvmlInit lists only the others
      "uuids": ["GPU-1", "GPU-2"], "bytes": true}       return text as bytes, as old bindings do
@@ -301,7 +302,8 @@ def nvmlDeviceGetUUID(handle):
 
 @_answered
 def nvmlDeviceGetMemoryInfo(handle, version=None):
-    total, used = handle.device.chip.memory_bytes, 2**31
+    total = handle.device.chip.memory_bytes
+    used = handle.device.machine.settings.get("used_bytes", {}).get(str(handle.device.index), 2**31)
     return c_nvmlMemory_t(total, total - used, used)
 
 

@@ -263,6 +263,31 @@ def test_every_gpu_is_sampled_and_metrics_that_a_generation_lacks_have_a_reason(
 
 
 @pytest.mark.usefixtures("_two_gpus")
+def test_a_gpu_that_works_before_the_block_and_throttles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    thermal = {"index": 1, "from_s": -9, "to_s": 9, "bits": 0x40, "sm_clock_mhz": 1200}
+    busy = {"chips": ["pascal", "volta"], "used_bytes": {"1": 5 * 2**30}, "throttle": [thermal]}
+    monkeypatch.setenv("FAKE_NVML", json.dumps(busy))
+    with sample(gpus=[1]) as sampled:
+        time.sleep(0.3)
+    assert "in use before the block: gpu1 for 100% of the time, with 5.0 GiB" in repr(sampled)
+    assert "throttled: thermal (hardware) for 100% of the time, at 1,200 MHz" in repr(sampled)
+    monkeypatch.setenv("FAKE_NVML", json.dumps(busy | {"load": {"period_s": 1.0, "share": 0.0}}))
+    with sample(gpus=[1]) as idle:
+        pass
+    assert idle.used_before() == [], "memory may be the caller's own"
+    assert len(idle.used_before(4 * 2**30)) == 1
+
+
+def test_a_device_that_throttles_for_a_part_of_the_block_is_told_its_share() -> None:
+    times = [0.1 * n for n in range(41)]
+    throttle = Series("throttle", times, [0x80 if n < 10 else 0 for n in range(41)])
+    recording, block = Recording({("gpu0", "throttle"): throttle}), (0.0, 4.0)
+    sampled = Sampled()
+    sampled._keep(*block, summarise(recording, Marks({"timed": block}, [block], [(0, 1)], None)), recording)
+    assert "throttled: power brake for 24% of the time" in repr(sampled)
+
+
+@pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize(("chosen", "visible"), [("1", [1]), ("0,1", [0, 1]), ("", [])])
 def test_gpus_that_cuda_hides_are_not_sampled(monkeypatch, chosen: str, visible: list[int]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)

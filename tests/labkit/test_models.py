@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -191,6 +194,68 @@ def test_a_network_of_the_user_is_counted_and_stays_as_it_is() -> None:
     assert not network.training and network[0].weight.device.type == "cpu"
     with pytest.raises(UserError, match=r"Sequential could not be counted with samples of shape \(3, 8, 8\)"):
         count(network, image_px=8)
+
+
+class Decoder(torch.nn.Module):
+    """A decoder's layer in which 6 queries of width 8 attend to each other, and to the 48 pixels as 16 keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerDecoderLayer(8, 2, dim_feedforward=20, dropout=0.0, batch_first=True)
+        self.queries, self.widen = torch.nn.Parameter(torch.zeros(6, 8)), torch.nn.Linear(3, 8)
+
+    def forward(self, images: Any) -> Any:
+        keys = self.widen(images.flatten(2).transpose(1, 2))
+        return self.layer(self.queries.expand(len(images), -1, -1), keys)
+
+
+def test_the_products_of_attention_are_counted_as_by_hand() -> None:
+    n, keys, width, hidden = 6, 16, 8, 20
+    own = 4 * n * width**2 + 2 * n**2 * width
+    others = (2 * n + 2 * keys) * width**2 + 2 * n * keys * width
+    assert count(Decoder(), image_px=4).flop_forward == 2 * (keys * 3 * width + own + others + 2 * n * width * hidden)
+
+
+@torch.library.custom_op("labkit_test::halve", mutates_args=())
+def halve(values: torch.Tensor) -> torch.Tensor:
+    return values / 2
+
+
+halve.register_fake(torch.empty_like)
+
+
+class Calls(torch.nn.Module):
+    """A network that applies one operator to its images, beside a linear layer."""
+
+    def __init__(self, operator: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.operator, self.linear = operator, torch.nn.Linear(48, 48)
+
+    def forward(self, images: Any) -> Any:
+        return self.operator(self.linear(images.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        (lambda values: torch.nn.functional.bilinear(values, values, values.new_ones(2, 48, 48)), "aten._trilinear"),
+        (lambda values: torch.dot(values[0], values[1]), "aten.dot"),
+        (
+            lambda values: torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist"),
+            "aten._cdist_forward",
+        ),
+        (lambda values: halve(values), "labkit_test.halve"),
+        (torch.nn.functional.normalize, ""),
+        (torch.lgamma, ""),
+    ],
+    ids=["bilinear", "dot", "distances", "custom", "normalize", "lgamma"],
+)
+def test_a_product_that_cannot_be_counted_is_named(operator: Callable[[Any], Any], name: str) -> None:
+    if name:
+        with pytest.raises(UserError, match=re.escape(name)):
+            count(Calls(operator), image_px=4)
+    else:
+        assert count(Calls(operator), image_px=4).flop_forward == 2 * 48 * 48
 
 
 def test_a_network_without_a_builder_is_refused_naming_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import chain, count, repeat
+from types import SimpleNamespace
 
 import pytest
 
-from labkit.timing import HostClock, Timing, time_blocks
+from labkit.timing import CudaClock, HostClock, Timing, time_blocks
 from labkit.timing.blocks import MIN_BLOCKS, STEADY_BLOCKS, WARMUP_STRETCH
+from labkit.timing.step import StepTiming
 
 TIMING = Timing(warmup_s=1.0, timed_s=2.0, block_s=0.1)
 
@@ -125,6 +127,23 @@ def test_there_are_at_least_five_blocks_unless_that_takes_twice_the_time() -> No
     assert len(slowish.host_s) == 3
 
 
+@pytest.mark.parametrize(
+    ("slow", "warnings"),
+    [
+        (range(6, 10), ["the time of a step changed by 40% during the timing"]),
+        (range(14, 20), ["blocks vary by 40% (interquartile range)"]),
+        ([8], []),
+        ([], []),
+    ],
+    ids=["early", "late third", "one stall", "none"],
+)
+def test_a_level_that_some_blocks_have_gives_a_warning(slow: list[int], warnings: list[str]) -> None:
+    still, _ = measured(repeat(0.01))
+    blocks = still.model_copy(update={"host_s": [0.14 if number in slow else 0.1 for number in range(21)]})
+    given = StepTiming(blocks).warnings
+    assert given == warnings
+
+
 def test_each_block_has_the_loss_read_at_its_end() -> None:
     clock = SimulatedClock(repeat(0.01))
     read: list[float | None] = []
@@ -199,3 +218,37 @@ def test_the_host_clock_runs_each_step_and_is_monotonic() -> None:
     assert device is None
     assert before <= calls[0] <= calls[-1] <= after
     assert calls[-1] - calls[0] <= took <= after - before
+
+
+class TwoDevices:
+    """A stand-in for `torch.cuda` with two devices, which notes the device of each event and each wait."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.noted: list[tuple[str, int]] = []
+
+    def current_stream(self, device: int | None = None) -> SimpleNamespace:
+        return SimpleNamespace(device=self.current if device is None else device)
+
+    def synchronize(self, device: int | None = None) -> None:
+        self.noted.append(("wait", self.current if device is None else device))
+
+    def Event(self, *, enable_timing: bool) -> SimpleNamespace:
+        assert enable_timing
+        record = lambda stream=None: self.noted.append(("event", (stream or self.current_stream()).device))  # noqa: E731
+        return SimpleNamespace(record=record, elapsed_time=lambda _end: 5.0)
+
+
+@pytest.mark.parametrize(("chosen", "current"), [(1, 0), (0, 1), (None, 1)])
+def test_events_and_waits_stay_on_one_device_though_the_step_changes_the_current_one(
+    chosen: int | None, current: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, cuda = CudaClock(chosen), TwoDevices()
+    monkeypatch.setattr(clock, "_torch", SimpleNamespace(cuda=cuda))
+    cuda.current, asked = current, current if chosen is None else chosen
+
+    def step() -> None:
+        cuda.current = 1 - cuda.current
+
+    assert clock.time_block(step, 3)[1] == pytest.approx(5e-3)
+    assert cuda.noted == [("wait", asked), ("event", asked), ("event", asked), ("wait", asked)]

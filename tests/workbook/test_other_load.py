@@ -42,6 +42,15 @@ def test_others_count_where_they_use_much_in_the_pauses(before: Window, after: W
     assert other_load(Telemetry(status="ok", windows={"idle_before": before, "after": after})) == said
 
 
+@pytest.mark.parametrize(("held_gib", "said"), [(12.0, "12 GiB of gpu1"), (2.6, "")])
+def test_memory_of_others_counts_only_before_the_first_trial_of_a_process(held_gib: float, said: str) -> None:
+    held = {"memory_bytes": Statistic(mean=held_gib * 2**30, low=0, high=2**40, n=1)}
+    before = Window(start_s=0, length_s=0.4, sources={"gpu1": held})
+    telemetry = Telemetry(status="ok", windows={"idle_before": before})
+    assert other_load(telemetry, first=True) == said
+    assert other_load(telemetry) == "", "an earlier trial of this process may hold it"
+
+
 def test_a_trial_without_telemetry_says_nothing_of_others() -> None:
     assert other_load(None) == other_load(Telemetry(status="lost")) == ""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from labkit.telemetry.summary import Flagged
 from tests.committed import committed_reports
-from workbook.results import load
+from tests.workbook.made_telemetry import R50, VGG, hopper, made, shown
+from workbook.results import Results, load
 from workbook.studies import trust
 
 
@@ -23,3 +25,26 @@ def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_
     assert trust.power_capped(results, of_listed) == pytest.approx(listed["blocks"].sum() / listed["of"].sum())
     assert trust.power_capped(results, frame[~frame["record"].isin(of_listed["record"])]) == 0
     assert pd.isna(trust.power_capped(results, frame.iloc[:0])), "nothing measured is not 0 %"
+
+
+def test_a_device_that_always_throttles_keeps_its_numbers_and_its_clock_is_told() -> None:
+    brake = Flagged(why="throttled: power brake", source="gpu0", blocks=list(range(10)))
+    records = [
+        made(trial, number, hopper(trial).model_copy(update={"flagged": [brake] if trial is VGG else []}))
+        for trial in (R50, VGG)
+        for number in (1, 2)
+    ]
+    results = Results([shown(*records)], list)
+    assert results.frame()["images_per_s"].notna().all() and results.frame()["power_w"].notna().all()
+    (row,) = trust.throttled(results).to_dict("records")
+    assert row["model"] == "vgg16" and row["why"] == "throttled: power brake"
+    assert (row["blocks"], row["of"], row["share"], row["sm_clock_hz"]) == (20, 20, 1.0, 1.5e9)
+
+
+def test_runs_with_uneven_times_are_counted() -> None:
+    steady, falling = [0.5] * 10, [0.5] * 5 + [0.3] * 5
+    records = [made(VGG, number, None) for number in (1, 2, 3)]
+    records[1] = records[1].model_copy(update={"result": records[1].blocks.model_copy(update={"host_s": falling})})
+    assert records[0].blocks.host_s == steady
+    checks = trust.summary(Results([shown(*records)], list)).set_index("check")["result"]
+    assert checks["Runs with an unsteady warm-up or uneven blocks"] == "1 of 3"

@@ -676,6 +676,33 @@ def test_rapl_packages_and_their_zones_have_distinct_names(tmp_path: Path) -> No
     assert set(rapl(tmp_path)) == {"rapl:package-0", "rapl:package-0/dram", "rapl:psys"}
 
 
+@pytest.mark.parametrize(
+    ("other", "counted"),
+    [
+        ("as the first", {"rapl:package-1-die-0": 45.0}),
+        ("a few joules on", {"rapl:package-1-die-0": 45.0, "rapl:package-1-die-1": 45.0}),
+        ("faster", {"rapl:package-1-die-0": 45.0, "rapl:package-1-die-1": 90.0}),
+    ],
+)
+def test_a_rapl_counter_that_two_zones_show_counts_once(tmp_path: Path, other: str, counted: dict[str, float]) -> None:
+    zones = [rapl_zone(tmp_path, f"intel-rapl:{place}", f"package-1-die-{place}", 0) for place in (0, 1)]
+    read, report = rapl(tmp_path).values(), Report()
+    for tenth in range(31):
+        microjoules = 10**8 + tenth * 1_500_000
+        ahead = {"as the first": 900, "a few joules on": 7_000_000, "faster": tenth * 1_500_000}[other]
+        for zone, value in zip(zones, (microjoules, microjoules + ahead), strict=True):
+            zone.write_text(str(value))
+        for channel in read:
+            channel.sample(lambda at=tenth / 10: at, report)
+    readings: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for source, metric, at, value in report.readings:
+        readings.setdefault((source, metric), []).append((at, value))
+    recording = Recording({name: Series(name[1], *zip(*rows, strict=True)) for name, rows in readings.items()})
+    telemetry = summarise(recording, Marks({"timed": (0.0, 3.0)}, [(0.0, 3.0)], [(0, 1)], 10))
+    assert telemetry.energy[0].energy_j == pytest.approx(counted)
+    assert set(telemetry.missing) == {source for source, _ in readings} - set(counted)
+
+
 def test_rapl_without_permission_is_missing_with_the_command_to_allow_it(tmp_path: Path, monkeypatch) -> None:
     counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 5)
     read_text = Path.read_text

@@ -122,7 +122,7 @@ class StudyRecords:
     @cached_property
     def beside_others(self) -> int:
         """The number of runs during which others used the machine: see `workbook.records.other_load`."""
-        return sum(bool(other_load(record.telemetry)) for record in self.records)
+        return sum(bool(other_load(record.telemetry, first=not record.process.position)) for record in self.records)
 
     def passes(self) -> list[int]:
         """Return the pass numbers that have records."""

@@ -298,7 +298,7 @@ class _Run:
             telemetry=telemetry,
         )
         self.store.append(record)
-        if record.status == "ok" and (load := other_load(telemetry)):
+        if record.status == "ok" and (load := other_load(telemetry, first=not process.position)):
             self.beside_others[trial.key] = load
         if interrupt is not None:
             raise interrupt

@@ -7,6 +7,7 @@ from functools import partial
 
 import pandas as pd
 
+from labkit.timing.step import doubts
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
 from workbook.show.labels import heading, label
@@ -40,14 +41,18 @@ def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def throttled(results: Results) -> pd.DataFrame:
-    """Return each configuration's timed blocks that ran throttled or below clock: `why`, `blocks`, `of`, `share`."""
+    """Return each configuration's timed blocks that ran throttled or below clock.
+
+    The columns are `why`, `blocks`, `of`, `share`, and `sm_clock_hz`, the mean over the timed part of all runs.
+    """
     flags, blocks = results.flags(), results.blocks()
     keys = [name for name in flags.columns if name in WHAT_RAN]
     counted = blocks.groupby(keys, sort=False, dropna=False).size().rename("of").reset_index()
     flagged = flags.drop_duplicates(["record", "block", "why"]).groupby([*keys, "why"], sort=False, dropna=False)
     types = dict.fromkeys(keys, object)  # a column without values in all flagged blocks has another type
     share = flagged.size().rename("blocks").reset_index().astype(types).merge(counted.astype(types), on=keys)
-    return share.assign(share=share["blocks"] / share["of"])
+    clock = results.frame().groupby(keys, sort=False, dropna=False)["sm_clock_hz"].mean().reset_index().astype(types)
+    return share.assign(share=share["blocks"] / share["of"]).merge(clock, on=keys, how="left")
 
 
 def power_capped(results: Results, rows: pd.DataFrame) -> float:
@@ -68,6 +73,8 @@ def summary(results: Results) -> pd.DataFrame:
         rows["Runs with a result"] = f"{(frame['status'] == 'ok').sum()} of {len(frame)}"
         beside = sum(records.beside_others for records in results.selected)
         rows["Runs while others used the machine"] = f"{beside} of {len(frame)}"
+        timed = [record.blocks for records in results.selected for record in records.records if record.blocks]
+        rows["Runs with an unsteady warm-up or uneven blocks"] = f"{sum(map(bool, map(doubts, timed)))} of {len(timed)}"
         rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
     planned = {without_data(trial) for records in results.selected for trial in records.asked}
     if planned:
