@@ -82,8 +82,8 @@ RAPL_PERIOD_S = 0.1
 HOST = "host"
 RAPL, GPU = "rapl:", "gpu"  # sources are `rapl:package-0`, `gpu0`
 
-# A GPU is in use from this share of busy time, or these held bytes, on. Of 239 first pauses of a process, on 6 machines
-# with GPUs, none reached the share, and contexts and libraries held up to 2.6 GiB.
+# A GPU is in use from this share of busy time, or these held bytes. In 246 first pauses of a process, in the records
+# of six profiles, contexts and libraries held up to 2.6 GiB.
 BUSY_GPU, HELD_BYTES = 0.1, 4 * 2.0**30
 
 KINDS: dict[str, Kind] = {sensor.metric: sensor.kind for sensor in (*GPU_SENSORS, *GPM_SENSORS, *HOST_SENSORS)}
