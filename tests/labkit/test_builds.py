@@ -58,6 +58,7 @@ def test_an_environment_of_the_user_is_not_removed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(builds, "installed", lambda: NOW)
     monkeypatch.setattr(builds, "_runs", lambda _: False)
     monkeypatch.setattr(sys, "executable", "/opt/my conda/bin/python")
+    monkeypatch.setattr(sys, "prefix", "/opt/my conda")
     said = why_not(Card("NVIDIA TITAN V", (7, 0), "550.54"))
     assert (
         "rm -r" not in said

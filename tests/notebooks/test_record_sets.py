@@ -225,7 +225,7 @@ def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatc
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
 
     def named(source: str) -> str:
-        return source.replace('model = sweep["swept"][0]', 'model = "resnet152"')
+        return source.replace('one_of_column(timed, "model", sweep["swept"][0])', '"resnet152"')
 
     outputs = shown_by(ROOT / "notebooks" / "02_batch_size.ipynb", named, hw="h200", mode="render")
     answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")

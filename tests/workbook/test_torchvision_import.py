@@ -79,6 +79,7 @@ def test_an_environment_whose_operators_load_stays_as_it_is(packages: Path, monk
 def test_the_set_up_repairs_torchvision_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(bootstrap.subprocess, "call", lambda command, **_: commands.append(command) or 0)
+    (tmp_path / "env").mkdir()
     monkeypatch.setattr(bootstrap.sys, "argv", ["bootstrap.py", str(tmp_path / "env")])
     monkeypatch.delenv("TORCH_INDEX", raising=False)
     assert bootstrap.main() == 0

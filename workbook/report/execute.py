@@ -28,6 +28,7 @@ from workbook.trials.trial import as_on_disk
 SOCKET_FOLDER = 40  # characters of a folder below which a socket's path is short enough
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
+INLINE = "module://matplotlib_inline.backend_inline"  # what ipykernel sets, unless the user has set another backend
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def execute(
     with temporary_folder(_short_folder()) as sockets:  # each run needs a folder of its own
         of_log = {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
         # A folder without the user's IPython profile: its start-up files may change any number, text or path.
-        own = {REPORT_VARIABLE: "1", "IPYTHONDIR": str(sockets / "ipython"), "MPLBACKEND": "agg"}
+        own = {REPORT_VARIABLE: "1", "IPYTHONDIR": str(sockets / "ipython"), "MPLBACKEND": INLINE}
         offer_kernel(sockets, KERNEL, ["-c", LAUNCH], title=KERNEL, environment={**own, **of_log})
         os.environ["JUPYTER_PATH"] = str(sockets)
         try:

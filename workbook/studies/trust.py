@@ -74,7 +74,9 @@ def summary(results: Results) -> pd.DataFrame:
         beside = sum(records.beside_others for records in results.selected)
         rows["Runs while others used the machine"] = f"{beside} of {len(frame)}"
         timed = [record.blocks for records in results.selected for record in records.records if record.blocks]
-        rows["Runs with an unsteady warm-up or uneven blocks"] = f"{sum(map(bool, map(doubts, timed)))} of {len(timed)}"
+        if timed:
+            uneven = sum(map(bool, map(doubts, timed)))
+            rows["Runs with an unsteady warm-up or uneven blocks"] = f"{uneven} of {len(timed)}"
         rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
     planned = {without_data(trial) for records in results.selected for trial in records.asked}
     if planned:
