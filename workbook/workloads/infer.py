@@ -35,7 +35,7 @@ from workbook.errors import GateError, Unsupported
 from workbook.records.scored import Scored
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared
+from workbook.workloads import Workload
 from workbook.workloads._facts import cost_of, facts_of_network
 from workbook.workloads._validation import scoring_split, split_sha256
 from workbook.workloads._weights import make_network
@@ -70,7 +70,7 @@ def of_inputs(data: DataSet) -> tuple[Rule, ...]:
 # fmt: on
 
 
-class InferWorkload(Prepared):
+class InferWorkload(Workload):
     """One model that predicts on one device, driven by the trial's engine."""
 
     def __init__(self, trial: Trial, data: DataSet, weights: Path | None) -> None:

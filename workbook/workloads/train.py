@@ -40,7 +40,7 @@ from workbook.trace import Held
 from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import check
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared, Scores
+from workbook.workloads import Scores, Workload
 from workbook.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
 from workbook.workloads._inputs import StoredInputs, inputs_of
 from workbook.workloads._reading import bring_cache
@@ -65,7 +65,7 @@ def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | Two
     return TrainWorkload(trial, data)
 
 
-class TrainWorkload(Prepared):
+class TrainWorkload(Workload):
     """One model, its optimiser and its loader on one device, driven by the trial's engine.
 
     `adapt` may change the model in place before its first use.
@@ -77,6 +77,7 @@ class TrainWorkload(Prepared):
         self.trial = trial
         self.images_per_step = trial.batch_of_step
         self._inputs = inputs_of(trial, data)
+        self.epoch_images = self._inputs.train_images
         precision.set_modes(trial)
         self._adapt = adapt
         model = self._build()
@@ -296,11 +297,6 @@ class TrainWorkload(Prepared):
         self._forget_steps()
         torch.manual_seed(self.trial.seed)
 
-    def steps_of_epoch(self, epoch: int) -> int:
-        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
-        images, batch = self._inputs.train_images, self.trial.batch_of_step
-        return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
-
     def learning_rate(self) -> float:
         """Return the learning rate of the last step."""
         if self._rates is None:
@@ -329,6 +325,8 @@ class TrainWorkload(Prepared):
 class FedTraining(TrainWorkload):
     """A training whose images a reader takes from files, in blocks of steps or in whole epochs."""
 
+    stored: StoredSet
+
     def __init__(self, trial: Trial, stored: StoredSet) -> None:
         super().__init__(trial, stored)
         assert isinstance(self._inputs, StoredInputs)
@@ -337,21 +335,19 @@ class FedTraining(TrainWorkload):
         self.facts["waited_s"] = []
         self._waited_before_s = 0.0
 
-    @property
     def waited_s(self) -> float:
-        """The seconds in which all steps so far waited for their batches."""
+        """Return the seconds in which all steps so far waited for their batches."""
         return self._fed.waited_s
 
-    @property
     def skipped(self) -> int:
-        """The images that could not be read since the readers were opened."""
+        """Return the images that could not be read since the readers were opened."""
         return self._fed.reader.skipped
 
     def read_loss(self) -> float | None:
         """Return the mean loss since the last call, None if not finite."""
-        self.facts["skipped"] = self.skipped
-        self.facts["waited_s"].append(self.waited_s - self._waited_before_s)
-        self._waited_before_s = self.waited_s
+        self.facts["skipped"] = self.skipped()
+        self.facts["waited_s"].append(self.waited_s() - self._waited_before_s)
+        self._waited_before_s = self.waited_s()
         return super().read_loss()
 
     def bring_cache(self) -> float | None:
