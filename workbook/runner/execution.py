@@ -22,7 +22,6 @@ from workbook.runner.afterwards import asked_of_answers, asked_of_steps
 from workbook.runner.preparing import Data, prepared_workload
 from workbook.runner.protocol import CEILING_SHARE, Events, Pass, without_paths
 from workbook.runner.reading import read_epochs
-from workbook.runner.team_clock import TeamClock
 from workbook.runner.threads import threads_of
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, Trial
 from workbook.workloads import Workload
@@ -215,7 +214,7 @@ def _clock(trial: Trial, workload: Workload) -> Clock:
         return HostClock(workload.wait)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     team = ranks.team()
-    return clock if team is None else TeamClock(clock, team)
+    return clock if team is None else ranks.TeamClock(clock, team)
 
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:

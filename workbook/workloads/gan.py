@@ -75,7 +75,7 @@ class GanWorkload(Workload):
         self.images_per_step = CRITIC_STEPS * trial.batch
         self.flop_per_step = work.flop * trial.batch
         self.facts = {
-            **facts_of_network(trial, cost, data),
+            **facts_of_network(trial, cost, data.description),
             **self._inputs.facts,
             "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
             "images_per_step": self.images_per_step,

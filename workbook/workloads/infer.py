@@ -94,7 +94,7 @@ class InferWorkload(Workload):
         self.flop_per_step = cost.flop_forward * trial.batch
         self.logits = torch.empty(0)
         self.facts = {
-            **facts_of_network(trial, cost, data),
+            **facts_of_network(trial, cost, data.description),
             "weight_traffic_bytes_per_step": cost.parameters * self._predictor.weight_bytes,  # read once
             "image_bytes": 3 * trial.image_px**2 * self._predictor.dtype.itemsize,
             "folded": self._predictor.folded,

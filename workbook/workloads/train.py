@@ -107,7 +107,7 @@ class TrainWorkload(Workload):
         self.flop_per_step = cost.flop_training * trial.batch_of_step
         traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes  # if no cache holds weights
         self.facts = {
-            **facts_of_network(trial, cost, self._inputs),
+            **facts_of_network(trial, cost, self._inputs.description),
             "weight_traffic_bytes_per_step": round(traffic),
             "flop_training": cost.flop_training,
             "train_images": self._inputs.train_images,
@@ -237,7 +237,9 @@ class TrainWorkload(Workload):
 
     def _judge(self, tuned: gate.Trace) -> dict[str, Any]:
         """Return the gate's findings. If any rank is beyond the tolerances, all ranks also compare with FP32 steps."""
-        least = self._least_precision()
+        least, sent = self.trial.precision, self.trial.gradient_precision
+        if least in ("fp32", "tf32") and sent != "fp32":
+            least = sent
         differences = gate.differences(self._expected, tuned)
         beyond = not differences.within(precision.TOLERANCES[least])
         if self._team is not None:
@@ -256,12 +258,6 @@ class TrainWorkload(Workload):
             )
         finally:
             precision.set_modes(self.trial)
-
-    def _least_precision(self) -> str:
-        """Return the lower precision of the steps' arithmetic and the sent gradients."""
-        trial = self.trial
-        wide = trial.precision in ("fp32", "tf32")
-        return trial.gradient_precision if wide and trial.gradient_precision != "fp32" else trial.precision
 
     def _check_first_step(self) -> None:
         """Check one step: logits of shape (batch, classes), a finite loss, a gradient for every weight."""
