@@ -19,7 +19,7 @@ from workbook.results.trace_tables import sentence, tables
 from workbook.trace import Analysis, take_trace
 from workbook.trials.recipes import CAPTURED, COMPILED
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared, build_workload
+from workbook.workloads import build_workload
 
 RECIPES = {"graph": CAPTURED, "compile+graph": COMPILED}
 
@@ -39,9 +39,8 @@ def main() -> int:
     about = {"model": model, "image_px": int(image_px), "batch": int(batch), "device": options.device}
     trial = Trial(**about, **recipe, data_checksum=data.checksum)
     workload = build_workload(trial, data)
-    if isinstance(workload, Prepared):
-        for _, prepare in workload.preparations():
-            prepare()
+    for _, prepare in workload.preparations():
+        prepare()
     workload.check()
     clock = CudaClock() if on_gpu else HostClock()
     clock.time_block(workload.step, options.steps)

@@ -10,13 +10,12 @@ from labkit.data import DataSet
 from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Levels, Split
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared, build_workload
+from workbook.workloads import build_workload
 
 
 def prepared(trial: Trial, data: DataSet) -> Any:
     """Return the trial's workload after its preparations and before its first step."""
     workload = build_workload(trial, data)
-    assert isinstance(workload, Prepared)
     for _, prepare in workload.preparations():
         prepare()
     return workload

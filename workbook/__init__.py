@@ -30,6 +30,7 @@ _PLACES = {
     "number": "workbook.show.quantities",
     "plots": "workbook.show",
     "open_study": "workbook.study",
+    "Workload": "workbook.workloads",
 }
 __all__ = list(_PLACES)
 

@@ -1,4 +1,4 @@
-"""Several processes that run one trial together: this process's rank, and the control messages between ranks.
+"""Several processes that run one trial together: this process's rank, the control messages and the clock.
 
 Rank 0 leads. It chooses how many steps a block has, times the block and keeps the result. The other ranks receive each
 block's number of steps and run the same steps. Control messages go over Gloo, so they cost the devices nothing.
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from labkit.timing.clocks import Clock, Step
 from workbook.errors import Unsupported
 
 FOREVER = timedelta(days=7)
@@ -123,6 +124,29 @@ class World:
     def team_of(self, processes: int) -> Team | None:
         """Return this process's team for a trial of `processes`; None for one process or a rank that takes no part."""
         return self._teams.get(processes)
+
+
+class TeamClock:
+    """A clock around a rank's own clock. The leader announces each block; followers hear of it before they call."""
+
+    def __init__(self, clock: Clock, team: Team) -> None:
+        self._clock, self._team = clock, team
+
+    def now_s(self) -> float:
+        """Return the seconds on the monotonic clock."""
+        return self._clock.now_s()
+
+    def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
+        """Run `step` `steps` times on every rank. Return the slowest rank's host seconds and this device's seconds.
+
+        The ranks begin together, so the longest of their times is the block's. Ranks of two jobs do not wait for each
+        other.
+        """
+        if self._team.leads:
+            self._team.announce(steps)
+        self._team.barrier()
+        host_s, device_s = self._clock.time_block(step, steps)
+        return self._team.most(host_s), device_s
 
 
 _present: Team | None = None

@@ -38,8 +38,7 @@ from workbook.results import Results, is_report, other_hosts, records_of_host, r
 from workbook.results.columns import WHAT_RAN
 from workbook.results.study_records import StudyRecords
 from workbook.runner import measure, nodes_here
-from workbook.runner.missing import what_is_missing
-from workbook.runner.plan import passes_by_key
+from workbook.runner.plan import passes_by_key, what_is_missing
 from workbook.runner.progress import LINE_EVERY_S, duration
 from workbook.session import Session
 from workbook.show import Table, heading, label

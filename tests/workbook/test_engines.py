@@ -23,7 +23,7 @@ from tests import bf16
 from tests.prepared import loading, prepared
 from workbook.errors import GateError
 from workbook.trials.trial import Trial
-from workbook.workloads import build_workload
+from workbook.workloads import Workload, build_workload
 
 torch = pytest.importorskip("torch")
 
@@ -535,10 +535,9 @@ def test_each_step_trains_at_its_own_rate_and_the_last_rate_is_reported(digits: 
 
 @given(images=st.integers(1, 3000), batch=st.integers(1, 800), epochs=st.integers(1, 12))
 def test_each_epoch_sees_every_image_again_and_no_step_is_counted_twice(images: int, batch: int, epochs: int) -> None:
-    stands_for = SimpleNamespace(
-        trial=SimpleNamespace(batch_of_step=batch), _inputs=SimpleNamespace(train_images=images)
-    )
-    steps = [TrainWorkload.steps_of_epoch(stands_for, epoch) for epoch in range(epochs)]  # type: ignore[arg-type]
+    workload = Workload()
+    workload.epoch_images, workload.images_per_step = images, batch
+    steps = [workload.steps_of_epoch(epoch) for epoch in range(epochs)]
     assert sum(steps) == math.ceil(epochs * images / batch)
     for epoch in range(epochs):
         seen = sum(steps[: epoch + 1]) * batch

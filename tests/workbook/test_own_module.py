@@ -11,7 +11,9 @@ import pytest
 
 from labkit.errors import LabkitError, UserError
 from tests.notebooks.test_notebooks import write_notebook
+from workbook.errors import Unsupported
 from workbook.report.execute import planned_trials
+from workbook.runner.preparing import Data, prepared_workload
 from workbook.study import open_study
 from workbook.trials.own_module import source_hash_of
 from workbook.trials.trial import NO_DATA, Trial, as_on_disk
@@ -25,6 +27,16 @@ class Steps:
     images_per_step, flop_per_step, bytes_per_step, read_loss, facts = IMAGES, None, None, None, {}
     def check(self): self.step()
     def step(self): time.sleep(0.001)
+
+def build(trial, data): return Steps()
+"""
+ABLE = """
+from workbook import Workload
+
+class Steps({base}):
+    epoch_images, images_per_step = 10, 4
+    def step(self): return "a step"
+    def query(self): return self.step()
 
 def build(trial, data): return Steps()
 """
@@ -90,6 +102,19 @@ def test_a_changed_helper_is_measured_anew_and_its_old_numbers_do_not_return(her
     assert shown.records == []
     (here / "mine/shape.py").write_text("IMAGES = 4\n")
     assert images() == [4] and len(lab.store.read(lab.study.id, lab.host.id)) == 2, "the text of these records is back"
+
+
+@pytest.mark.parametrize("base", ["", "Workload"])
+def test_a_class_of_the_user_need_not_inherit_and_is_told_what_it_lacks(here: Path, base: str) -> None:
+    (here / "mine/steps.py").write_text(ABLE.format(base=base))
+    workload = build_workload(TRIAL, None)
+    assert workload.query() == workload.step() == "a step"
+    assert [workload.steps_of_epoch(epoch) for epoch in range(3)] == [3, 2, 3], "from the class's own numbers"
+    assert list(workload.preparations()) == [] and workload.evaluate is None
+    with pytest.raises(AttributeError, match="'Steps' object has no attribute 'facts'"):
+        _ = workload.facts
+    with pytest.raises(Unsupported, match=r"the mine\.steps workload scores no images"):
+        prepared_workload(replace(TRIAL, scored=4), 1, Data(), print, print)
 
 
 def test_a_report_plans_the_module_as_it_is_on_the_disk(here: Path) -> None:

@@ -365,7 +365,7 @@ def test_training_from_files_learns_and_says_how_long_it_waited(forms: dict[str,
         workload.step()
     workload.read_loss()
     before, waited_s = workload.facts["waited_s"]
-    assert before + waited_s == workload.waited_s
+    assert before + waited_s == workload.waited_s()
     assert waited_s > 0 and before > 0
     assert workload.facts["skipped"] == 0 and workload.facts["loader"] == "reader"
     assert workload.facts["train_images"] == IMAGES

@@ -14,7 +14,7 @@ from workbook.records.store import Store
 from workbook.report import rounds as module
 from workbook.report.plan import NOTEBOOK_S, StudyPlan
 from workbook.report.rounds import Rounds
-from workbook.runner.missing import Missing
+from workbook.runner.plan import Missing
 from workbook.session import Session
 
 FIRST, SECOND = "01_training", "02_batch_size"

@@ -34,7 +34,6 @@ from workbook.records.store import Store
 from workbook.report import plan
 from workbook.runner import Outcome, estimate_s, order_of_pass, process, runner
 from workbook.runner.lock import lock_path, only_measurement
-from workbook.runner.missing import what_is_missing
 from workbook.runner.plan import (
     BUILT_IN_KERAS_S,
     CALIBRATE_S,
@@ -54,6 +53,7 @@ from workbook.runner.plan import (
     passes_of,
     planned_s,
     together_s,
+    what_is_missing,
 )
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session

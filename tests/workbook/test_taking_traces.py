@@ -33,7 +33,7 @@ from workbook.runner.protocol import Pass
 from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, take_trace
 from workbook.trace.taking import FIRST_STEPS, MOST_STEPS
 from workbook.trials.trial import Trial
-from workbook.workloads import build_workload
+from workbook.workloads import Workload, build_workload
 
 
 class Pieces:
@@ -364,7 +364,7 @@ def test_the_memory_of_a_training_step_is_counted(data: DataSet) -> None:
 # ---- after the timed blocks -----------------------------------------------------------------------------------------
 
 
-class Falling:
+class Falling(Workload):
     """A training whose loss is 1 over the number of the step."""
 
     images_per_step = flop_per_step = bytes_per_step = None

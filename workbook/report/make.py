@@ -14,9 +14,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from labkit.errors import LabkitError, UserError
@@ -27,6 +26,7 @@ from workbook.hardware.environment import line_of_changers
 from workbook.hardware.host import Host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import Profile, load_profile
+from workbook.lifetime import end_with_parent
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.records.selection import at_scale
@@ -190,7 +190,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
         return
     # Processes, not threads: the environment holds a kernel's folders. Spawned, because this process has threads.
     workers = min(len(studies), os.cpu_count() or 1, 4)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         with _starting_processes():
             futures = {pool.submit(_in_pool, report, study, parameters): study for study in studies}
         try:
@@ -206,18 +206,6 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
             pool.shutdown(wait=False, cancel_futures=True)
             _end_children()
             raise
-
-
-def _end_with_parent() -> None:
-    """End this process of the pool when its parent ends, also if it was killed: the pool would wait for ever."""
-
-    def wait() -> None:
-        parent = parent_process()
-        assert parent is not None
-        parent.join()
-        os._exit(1)
-
-    Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

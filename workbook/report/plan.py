@@ -9,8 +9,7 @@ from labkit.errors import UserError
 from workbook.paths import notebook_of
 from workbook.registry import COMPARISON, STUDIES, find_study
 from workbook.report.execute import planned_trials
-from workbook.runner.missing import Missing, what_is_missing
-from workbook.runner.plan import passes_by_key
+from workbook.runner.plan import Missing, passes_by_key, what_is_missing
 from workbook.runner.progress import duration
 from workbook.session import Session
 from workbook.trials.trial import Trial

@@ -28,7 +28,7 @@ from workbook.trace import (
     take_trace,
 )
 from workbook.trials.trial import OF_NETWORKS, Trial
-from workbook.workloads import AnswersQueries, DrawsSamples, HoldsTensors, ScoresImages, Workload
+from workbook.workloads import Workload
 
 # Time for queries, as a share of the timed part. Batch 1 gets more, because its report shows the slowest queries.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
@@ -51,7 +51,7 @@ def asked_of_answers(
 ) -> Blocks:
     """Return the blocks, extended by the query latencies and the scores that the trial asks for."""
     if trial.queries:
-        assert isinstance(workload, AnswersQueries)
+        assert workload.query
         latencies = time_queries(
             workload.query,
             clock,
@@ -63,7 +63,7 @@ def asked_of_answers(
         blocks = blocks.model_copy(update={"queries": queries})
         close_phase("queries")
     if trial.scored:
-        assert isinstance(workload, ScoresImages)
+        assert workload.score
         scored = workload.score(lambda share: events.progress("scoring", share))
         blocks = blocks.model_copy(update={"scored": scored})
         close_phase("scoring")
@@ -105,7 +105,7 @@ def asked_of_steps(
         facts |= _device_time(workload, clock, blocks)
         close_phase("short_trace")
     if trial.samples:
-        assert isinstance(workload, DrawsSamples)
+        assert workload.draw_samples
         facts |= workload.draw_samples()
         close_phase("samples")
     return blocks, facts
@@ -187,7 +187,7 @@ def _trace(
                 keep=keep,
             )
         memory = None
-        if isinstance(workload, HoldsTensors):
+        if workload.held:
             memory = memory_of_step(workload.step, clock, workload.held, on_gpu=on_gpu)
         traced: Traced = analysis.traced(
             asked_for=trial.traced_iterations, steps_before=taken + WARM_UP_STEPS, memory=memory

@@ -19,20 +19,12 @@ from workbook.errors import GateError, Unsupported, is_out_of_memory
 from workbook.hardware.frameworks import is_keras
 from workbook.records import Blocks, Epoch, Epochs, utc_now
 from workbook.runner.afterwards import asked_of_answers, asked_of_steps
-from workbook.runner.preparing import Data, prepared_workload, trains_epochs
+from workbook.runner.preparing import Data, prepared_workload
 from workbook.runner.protocol import CEILING_SHARE, Events, Pass, without_paths
 from workbook.runner.reading import read_epochs
-from workbook.runner.team_clock import TeamClock
 from workbook.runner.threads import threads_of
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, Trial
-from workbook.workloads import (
-    AwaitedByItself,
-    BuildsInPhases,
-    CountsLaunches,
-    HoldsReaders,
-    ReadsFiles,
-    Workload,
-)
+from workbook.workloads import Workload
 
 Event = dict[str, Any]
 
@@ -85,13 +77,13 @@ def follow(trial: Trial, of_pass: Pass, data: Data, *, gate_passed: bool = False
     with threads_of(trial), ExitStack() as at_end:
         quiet: list[Any] = [lambda _phase: None, lambda _name: None]
         workload, _ = prepared_workload(trial, of_pass.number, data, *quiet, gate_passed=gate_passed)
-        _close_at_end(workload, at_end)
+        at_end.callback(workload.close)
         clock = _clock(trial, workload)
         quiet_collector()
-        if trial.epochs and isinstance(workload, ReadsFiles):
+        if trial.epochs and workload.stored:
             read_epochs(trial, workload, clock, lambda _share: None)
         elif trial.epochs:
-            trains_epochs(trial, workload).restart()
+            workload.restart()
         while steps := team.hear():
             clock.time_block(workload.step, steps)
             if workload.read_loss:
@@ -120,11 +112,6 @@ def _pause(seconds: float) -> tuple[float, float]:
     return began, time.monotonic()
 
 
-def _close_at_end(workload: Workload, at_end: ExitStack) -> None:
-    if isinstance(workload, HoldsReaders):
-        at_end.callback(workload.close)
-
-
 def _measure(
     trial: Trial,
     of_pass: Pass,
@@ -149,12 +136,11 @@ def _measure(
         lambda name: events.progress(name, 0.0),
         gate_passed=gate_passed,
     )
-    _close_at_end(workload, at_end)
-    if isinstance(workload, BuildsInPhases):
-        phases |= workload.build_phases
-        phases["build"] -= sum(workload.build_phases.values())
+    at_end.callback(workload.close)
+    phases |= workload.build_phases
+    phases["build"] -= sum(workload.build_phases.values())
     clock = _clock(trial, workload)
-    if trial.epochs and isinstance(workload, ReadsFiles):
+    if trial.epochs and workload.stored:
         return _read_epochs(trial, workload, clock, events, phases)
     if trial.epochs:
         return _train_epochs(trial, workload, clock, events, phases)
@@ -170,7 +156,7 @@ def _measure(
         images_per_step=workload.images_per_step,
         flop_per_step=workload.flop_per_step,
         bytes_per_step=workload.bytes_per_step,
-        launches_per_step=workload.launches_per_step if isinstance(workload, CountsLaunches) else None,
+        launches_per_step=workload.launches_per_step,
         energy_windows=trial.energy_windows,
         gap_seed=of_pass.gap_seed,
         read_loss=workload.read_loss,
@@ -224,16 +210,16 @@ def _peak_memory(trial: Trial) -> dict[str, Any]:
 
 def _clock(trial: Trial, workload: Workload) -> Clock:
     """Return the clock of the trial's device or framework; in a team, a TeamClock, which starts blocks on all ranks."""
-    if isinstance(workload, AwaitedByItself):
+    if workload.wait:
         return HostClock(workload.wait)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     team = ranks.team()
-    return clock if team is None else TeamClock(clock, team)
+    return clock if team is None else ranks.TeamClock(clock, team)
 
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
     """Train and validate `trial.epochs` whole epochs. Return the run's result and facts."""
-    workload = trains_epochs(trial, workload)
+    assert workload.evaluate and workload.learning_rate
     epochs: list[Epoch] = []
     workload.restart()
     quiet_collector()
@@ -264,7 +250,7 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
     return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
 
 
-def _read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
+def _read_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
     """Run epochs over images in files. Return their result and facts."""
     quiet_collector()
     began = time.perf_counter()

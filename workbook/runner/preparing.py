@@ -17,17 +17,7 @@ from workbook.runner.nodes.equality import why_not_over_nodes
 from workbook.storage import StoredSet
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import NO_DATA, Trial
-from workbook.workloads import (
-    AnswersQueries,
-    DrawsSamples,
-    HasGate,
-    Prepared,
-    ReadsFiles,
-    ScoresImages,
-    TrainsEpochs,
-    Workload,
-    build_workload,
-)
+from workbook.workloads import Workload, build_workload
 
 # fmt: off
 TOGETHER = (
@@ -88,14 +78,13 @@ def prepared_workload(
     if trial.epochs:  # training runs of different passes start from different weights and orders
         trial = replace(trial, seed=trial.seed + pass_number - 1)
     workload = _built(trial, data)
-    if gate_passed and isinstance(workload, HasGate):
+    if gate_passed:
         workload.leave_out_gate()
     close_phase("build")
-    if isinstance(workload, Prepared):
-        for name, prepare in workload.preparations():
-            on_preparation(name)
-            prepare()
-            close_phase(name)
+    for name, prepare in workload.preparations():
+        on_preparation(name)
+        prepare()
+        close_phase(name)
     workload.check()
     if workload.read_loss:
         workload.read_loss()  # discards the loss of the gate's step, which is not part of the warm-up
@@ -119,15 +108,14 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(f"the trial asks for {trial.devices} devices, and fewer are usable here")
         check(TOGETHER, trial)
         workload = build_workload(trial, data.of(trial), data.weights)
-        for asked, can, lacks in (
-            (trial.queries, AnswersQueries, "answers no queries"),
-            (trial.scored, ScoresImages, "scores no images"),
-            (trial.samples, DrawsSamples, "makes no images, so it has no samples"),
+        for asked, ability, lacks in (
+            (trial.queries, workload.query, "answers no queries"),
+            (trial.scored, workload.score, "scores no images"),
+            (trial.samples, workload.draw_samples, "makes no images, so it has no samples"),
+            (trial.epochs, workload.stored or workload.evaluate, "does not train whole epochs"),
         ):
-            if asked and not isinstance(workload, can):
+            if asked and ability is None:
                 raise Unsupported(f"the {trial.workload} workload {lacks}", "version")
-        if trial.epochs and not isinstance(workload, ReadsFiles):
-            trains_epochs(trial, workload)
     except Unsupported as error:
         if team is None:
             raise
@@ -135,11 +123,4 @@ def _built(trial: Trial, data: Data) -> Workload:
     if team is not None:
         team.agree(refused)
     assert workload is not None
-    return workload
-
-
-def trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
-    """Return the workload as one that trains whole epochs. Raise Unsupported if it does not."""
-    if not isinstance(workload, TrainsEpochs):
-        raise Unsupported(f"the {trial.workload} workload does not train whole epochs", "version")
     return workload

@@ -1,8 +1,8 @@
 """One of several processes that run a pass together. torchrun starts it (`workbook.runner.nodes.launcher`).
 
 Each rank receives its job over a line (a TCP connection) to the runner. Rank 0 reports as a worker does
-(`workbook.runner.worker`); ranks 1 and up report only their failures. A rank whose line ends has lost the runner. It
-then kills itself and the ranks that torchrun started beside it. On request a rank sends its stack, to find ranks that
+(`workbook.runner.worker`); ranks 1 and up report only their failures. A rank whose line ends has lost the runner, and
+ends with its children. On request a rank sends its stack, to find ranks that
 hang.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -21,6 +20,7 @@ from workbook import ranks
 from workbook.engines.state import free_memory
 from workbook.errors import Unsupported
 from workbook.hardware.cpu_limits import usable_threads
+from workbook.lifetime import end_after
 from workbook.runner.execution import failure, follow, run
 from workbook.runner.framework import said_of
 from workbook.runner.preparing import Data
@@ -116,7 +116,7 @@ class Line(Events):
         self._lines = self._socket.makefile("rb")
         self.job: dict[str, Any] = json.loads(self._lines.readline())
         self._main = threading.main_thread().ident
-        threading.Thread(target=self._listen, daemon=True).start()
+        end_after(self._listen)
 
     def send(self, **event: Any) -> None:
         """Send an event with this rank's number."""
@@ -125,15 +125,11 @@ class Line(Events):
             self._socket.sendall(data)
 
     def _listen(self) -> None:
-        try:
-            for line in self._lines:
-                if json.loads(line).get("ask") == "stack":
-                    frame = sys._current_frames().get(self._main or 0)
-                    stack = traceback.format_stack(frame) if frame else []
-                    self.send(event="stack", stack=[without_paths(entry) for entry in stack])
-        except OSError:
-            pass  # the runner's node is gone
-        os.killpg(0, signal.SIGKILL)
+        for line in self._lines:
+            if json.loads(line).get("ask") == "stack":
+                frame = sys._current_frames().get(self._main or 0)
+                stack = traceback.format_stack(frame) if frame else []
+                self.send(event="stack", stack=[without_paths(entry) for entry in stack])
 
 
 if __name__ == "__main__":

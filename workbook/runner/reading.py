@@ -12,14 +12,14 @@ from workbook import ranks
 from workbook.records.reads import ReadEpoch, Reads
 from workbook.storage.counters import Counters, Series, Snapshot
 from workbook.trials.trial import Trial
-from workbook.workloads import ReadsFiles
+from workbook.workloads import Workload
 
 PARTS = 20  # of an epoch
 _OF_PROCESSES = ("read_bytes", "asked_bytes", "written_bytes", "cpu_s", "minor_faults", "major_faults")
 _OF_HOST = ("received_bytes", "sent_bytes")
 
 
-def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Callable[[float], None]) -> Reads:
+def read_epochs(trial: Trial, workload: Workload, clock: Clock, on_share: Callable[[float], None]) -> Reads:
     """Run `trial.epochs` epochs of a workload over its stored set. `on_share` receives the progress.
 
     The first epoch begins with the page cache that the trial names. Its bytes include those that the readers read ahead
@@ -27,6 +27,7 @@ def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Call
 
     Raise Unsupported where the page cache cannot be emptied or filled.
     """
+    assert workload.stored
     workload.close()  # its readers read ahead
     cached_share = workload.bring_cache()
     counters = Counters()
@@ -40,17 +41,17 @@ def read_epochs(trial: Trial, workload: ReadsFiles, clock: Clock, on_share: Call
     return Reads(
         file_bytes=workload.stored.file_bytes,
         cached_share_before=cached_share,
-        skipped=sum(_of_all_ranks(workload.skipped)),
+        skipped=sum(_of_all_ranks(workload.skipped())),
         peak_memory_bytes=_summed(before, ("peak_rss_bytes",), ())["peak_rss_bytes"],
         epochs=epochs,
     )
 
 
 def _epoch(
-    number: int, workload: ReadsFiles, clock: Clock, counters: Counters, before: Snapshot
+    number: int, workload: Workload, clock: Clock, counters: Counters, before: Snapshot
 ) -> tuple[ReadEpoch, Snapshot]:
     """Return an epoch whose bytes count from `before`, and the counters at its end."""
-    steps, waited_before_s = workload.steps_of_epoch(number), workload.waited_s
+    steps, waited_before_s = workload.steps_of_epoch(number), workload.waited_s()
     ends = [steps * part // PARTS for part in range(PARTS + 1)]
     with Series(counters) as series:
         parts_s = [_block_s(workload, clock, end - begin) for begin, end in pairwise(ends) if end > begin]
@@ -61,7 +62,7 @@ def _epoch(
         if at.read_bytes is not None and began.read_bytes is not None and at.read_bytes >= began.read_bytes
     ]
     grown = _summed(later[-1] - before, _OF_PROCESSES, _OF_HOST)
-    waits_s = _of_all_ranks(workload.waited_s - waited_before_s)
+    waits_s = _of_all_ranks(workload.waited_s() - waited_before_s)
     epoch = ReadEpoch(
         steps=steps,
         images=steps * (workload.images_per_step or 0),
@@ -74,7 +75,7 @@ def _epoch(
     return epoch, later[-1]
 
 
-def _block_s(workload: ReadsFiles, clock: Clock, steps: int) -> float:
+def _block_s(workload: Workload, clock: Clock, steps: int) -> float:
     team = ranks.team()
     if team is not None and not team.leads:
         team.hear()

@@ -22,12 +22,12 @@ from workbook.records import Blocks, Planned, Process, Record, result_of, short_
 from workbook.records.other_load import other_load
 from workbook.records.shared import read_together
 from workbook.runner.lock import only_measurement
-from workbook.runner.missing import finished_pairs
 from workbook.runner.nodes.allocation import Nodes, nodes_here
 from workbook.runner.plan import (
     by_framework,
     estimate_s,
     expected_s,
+    finished_pairs,
     order_of_pass,
     pass_at,
     passes_by_key,

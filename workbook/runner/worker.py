@@ -10,11 +10,11 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import signal
 import sys
-import threading
+from io import FileIO
 from typing import Any
 
+from workbook.lifetime import end_after
 from workbook.runner.execution import run
 from workbook.runner.framework import said_of
 from workbook.runner.preparing import Data
@@ -27,7 +27,8 @@ def main() -> int:
     faulthandler.enable()
     events = _Stdout()
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    # Not `sys.stdin`: a forked process (a DataLoader's worker) closes its copy, and would wait for the lock of a read.
+    end_after(FileIO(0, closefd=False).read)
     events.send(event="hello", **said_of(job["trials"]), startup_s=startup_s(job))
     of_pass = Pass.model_validate(job["pass"])
     data = Data(of_pass.weights)
@@ -39,19 +40,6 @@ def main() -> int:
         if outcome["status"] in ("oom", "crashed"):
             return 3  # the remains of such a trial must not affect the next: the runner starts a fresh process
     return 0
-
-
-def _die_with_parent() -> None:
-    """Wait until stdin closes, which happens however the runner ends. Then kill this process and its children.
-
-    `sys.stdin.read` would hold the lock of `sys.stdin`, and a forked process (a DataLoader's worker) would wait for the
-    lock when it closes its copy.
-    """
-    while os.read(0, 4096):
-        pass
-    if os.getpgrp() == os.getpid():  # the runner made this process the head of its group
-        os.killpg(0, signal.SIGKILL)
-    os._exit(4)
 
 
 class _Stdout(Events):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from typing import Any
 
 from workbook.hardware.cpu_limits import usable_threads
+from workbook.lifetime import end_with_parent
 
 BYTES_PER_PROCESS = 32_000_000  # a process takes a second to start, and drawing this many bytes takes two
 
@@ -23,23 +21,10 @@ def in_processes(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]],
         return
     # This process may have threads and a GPU, which a forked process can't use.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool:
         futures: list[Future[Any]] = [pool.submit(function, *task) for task in tasks]
         try:
             for future in as_completed(futures):
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent ends, however that ends. An interrupt is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

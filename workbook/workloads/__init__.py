@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from labkit.data import DataSet
 from labkit.errors import LabkitError, one_of
@@ -21,101 +23,6 @@ OF_USER = "A module of yours has a dot in its name: `folder/module.py` is worklo
 FROM_FILES = ("load", "train")  # the workloads whose images a reader may deliver
 
 
-class Workload(Protocol):
-    """One trial, ready to run its steps. Counts are per step, or None if a step has no such work."""
-
-    images_per_step: int | None = None
-    flop_per_step: int | None = None
-    bytes_per_step: int | None = None
-    facts: dict[str, Any]
-    # Returns the mean loss of the steps since the last call (None if not finite). None without a loss.
-    read_loss: Callable[[], float | None] | None = None
-
-    def check(self) -> None:
-        """Run the first step and check its results, before any timing. Raise GateError for a wrong result."""
-
-    def step(self) -> object:
-        """Queue one step on the device, without waiting for the device."""
-
-
-@runtime_checkable
-class Prepared(Workload, Protocol):
-    """A workload with preparations before its first step, each of which the worker process times."""
-
-    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Yield names and calls in order: reference steps for the gate, compilation, capture."""
-
-
-@runtime_checkable
-class HasGate(Workload, Protocol):
-    """A workload whose `check` compares its results with a reference, which takes time."""
-
-    def leave_out_gate(self) -> None:
-        """Drop the reference, before any preparation. `check` then takes the first step without comparing it."""
-
-
-@runtime_checkable
-class CountsLaunches(Workload, Protocol):
-    """A workload whose steps consist of launches of tiny operations, so that it measures the launch rate."""
-
-    launches_per_step: int
-
-
-@runtime_checkable
-class AwaitedByItself(Workload, Protocol):
-    """A workload whose framework has its own way to wait for the device. Its blocks end with `wait`."""
-
-    def wait(self) -> None:
-        """Wait until all queued steps are done."""
-
-
-@runtime_checkable
-class AnswersQueries(Workload, Protocol):
-    """A workload whose steps answer queries, so that latency can be measured."""
-
-    def query(self) -> object:
-        """Run one step and wait for its answer."""
-
-
-@runtime_checkable
-class BuildsInPhases(Workload, Protocol):
-    """A workload with phases before its construction. `build_phases` holds their seconds by name."""
-
-    build_phases: dict[str, float]
-
-
-@runtime_checkable
-class ScoresImages(Workload, Protocol):
-    """A workload whose answers can be scored as right or wrong."""
-
-    def score(self, on_share: Callable[[float], None]) -> Scored:
-        """Return which of the trial's validation images are classified correctly. `on_share` receives the progress."""
-
-
-@runtime_checkable
-class HoldsReaders(Workload, Protocol):
-    """A workload that may have started processes and threads, which end with `close`."""
-
-    def close(self) -> None:
-        """End them. The workload cannot be used afterwards, unless it has a `restart`."""
-
-
-@runtime_checkable
-class HoldsTensors(Workload, Protocol):
-    """A training that can list its tensors in memory between steps."""
-
-    def held(self) -> Held:
-        """Return the tensors that the training holds now."""
-
-
-@runtime_checkable
-class DrawsSamples(Workload, Protocol):
-    """A workload whose networks generate images."""
-
-    def draw_samples(self) -> dict[str, Any]:
-        """Return `trial.samples` images made after the last step, as facts of the record: base64 PNG by name."""
-
-
 class Scores(NamedTuple):
     """Result of a validation: mean loss (None if not finite), accuracies as fractions of 1, number of images."""
 
@@ -125,43 +32,78 @@ class Scores(NamedTuple):
     images: int
 
 
-@runtime_checkable
-class TrainsEpochs(Workload, Protocol):
-    """A workload that can train whole epochs from the initial weights, with a validation after each."""
+class Workload:
+    """One trial, ready to run its steps. Inherit from it, and give at least `facts`, `check` and `step`.
+
+    A trial that needs an ability which the workload lacks (None) is unsupported.
+    """
+
+    facts: dict[str, Any]
+    check: Callable[[], None]  # runs the first step, before any timing; raises GateError if its results are wrong
+    step: Callable[[], object]  # queues one step on the device, without waiting for the device
+
+    # Counts of a step, None if it has no such work. Launches of tiny operations measure the launch rate.
+    images_per_step: int | None = None
+    flop_per_step: int | None = None
+    bytes_per_step: int | None = None
+    launches_per_step: int | None = None
+
+    build_phases: Mapping[str, float] = MappingProxyType({})  # seconds of phases before its construction, by name
+    read_loss: Callable[[], float | None] | None = None  # mean loss since the last call, None if not finite
+    wait: Callable[[], None] | None = None  # for all queued steps, if the framework has its own way to wait
+    query: Callable[[], object] | None = None  # runs one step and waits for its answer, to measure latency
+    held: Callable[[], Held] | None = None  # the tensors that a training holds in memory between steps
+    # Which of the trial's validation images are classified correctly. The argument receives the progress.
+    score: Callable[[Callable[[float], None]], Scored] | None = None
+    # `trial.samples` images made after the last step, as facts of the record: base64 PNG by name.
+    draw_samples: Callable[[], dict[str, Any]] | None = None
+
+    epoch_images: int = 0
+    learning_rate: Callable[[], float] | None = None  # of the last step
+    evaluate: Callable[[], Scores] | None = None  # on all validation images, after each whole epoch of training
+    stored: StoredSet | None = None  # the set of images in files, of which whole epochs can be read
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Yield names and calls in order, each timed by itself: reference steps for the gate, compilation, capture."""
+        return ()
+
+    def leave_out_gate(self) -> None:
+        """Drop the gate's reference, before any preparation. `check` then takes the first step without comparing it."""
 
     def restart(self) -> None:
-        """Go back to the initial weights and the first image, which undoes the gate's steps."""
+        """Go back to the initial weights and the first image. Open the readers anew after `close`."""
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
-
-    def learning_rate(self) -> float:
-        """Return the learning rate of the last step."""
-
-    def evaluate(self) -> Scores:
-        """Score all validation images."""
-
-
-@runtime_checkable
-class ReadsFiles(HoldsReaders, Protocol):
-    """A workload whose images lie in files, so that whole epochs can be read from them.
-
-    `waited_s` are the seconds that all steps so far have waited for their batches, and `skipped` the images that could
-    not be read.
-    """
-
-    stored: StoredSet
-    waited_s: float
-    skipped: int
+        images, batch = self.epoch_images, self.images_per_step or 1
+        return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def bring_cache(self) -> float | None:
         """Bring the page cache into the trial's state. Return the share of the set that it holds, None if unknown."""
+        return None
 
-    def restart(self) -> None:
-        """Open its readers anew after `close`, which forgets the batches that were read ahead."""
+    def waited_s(self) -> float:
+        """Return the seconds in which all steps so far waited for their batches."""
+        return 0.0
 
-    def steps_of_epoch(self, epoch: int) -> int:
-        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
+    def skipped(self) -> int:
+        """Return the images that could not be read since the readers were opened."""
+        return 0
+
+    def close(self) -> None:
+        """End the processes and threads of readers. Only `restart` makes the workload usable again."""
+
+
+class _OfAnyClass(Workload):
+    """A user's workload whose class does not inherit from Workload: what it lacks comes from there."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__(self, "_own")
+        lacks = name in vars(Workload) and not hasattr(own, name)
+        return super().__getattribute__(name) if lacks else getattr(own, name)
 
 
 # fmt: off
@@ -187,7 +129,8 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path
         build = importlib.import_module(trial.workload).build
         if trial.workload_source and trial != as_on_disk(trial):
             raise LabkitError(f"{trial.workload}, or a module that it imports, has changed meanwhile: measure again")
-        return build(trial, data)
+        workload = build(trial, data)
+        return workload if isinstance(workload, Workload) else _OfAnyClass(workload)
     check(BUILDS, trial)
     if trial.framework != "torch":
         build = importlib.import_module(f"{__name__}._train_in_keras").build

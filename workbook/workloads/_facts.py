@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -21,16 +21,8 @@ def cost_of(trial: Trial) -> ModelFacts:
     return count(trial.model, image_px=trial.image_px, classes=trial.classes, head=trial.head)
 
 
-class Described(Protocol):
-    """A data set, or the inputs of a training."""
-
-    @property
-    def description(self) -> str:
-        """One sentence about the images."""
-
-
-def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[str, Any]:
-    """Return the facts of a network and its data that are known before the first step."""
+def facts_of_network(trial: Trial, cost: ModelFacts, description: str) -> dict[str, Any]:
+    """Return the facts of a network and its data before the first step. `description` is a sentence on the data."""
     return {
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
@@ -38,7 +30,7 @@ def facts_of_network(trial: Trial, cost: ModelFacts, data: Described) -> dict[st
         "head": trial.head if trial.model.startswith("vgg") else None,
         "threads": torch.get_num_threads(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "data_description": data.description,
+        "data_description": description,
     }
 
 

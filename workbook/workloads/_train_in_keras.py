@@ -25,7 +25,7 @@ from workbook.hardware.frameworks import KNOWN
 from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.rules import check
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared
+from workbook.workloads import Workload
 
 
 def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
@@ -37,7 +37,7 @@ def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
     return KerasTrainWorkload(trial, data)
 
 
-class KerasTrainWorkload(Prepared):
+class KerasTrainWorkload(Workload):
     """One Keras model, on one device or several devices of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:

@@ -9,18 +9,18 @@ from typing import Any
 from workbook import ranks
 from workbook.errors import Unsupported
 from workbook.trials.trial import Trial
-from workbook.workloads import HasGate, Prepared
+from workbook.workloads import Workload
 
 TURN = 16  # steps of the workload per turn
 
 
-class TwoJobs(Prepared):
+class TwoJobs(Workload):
     """Two similar trainings of separate networks: at once, each on half of the ranks, or in turns on all ranks.
 
     A step has the images of both jobs, so images/s are their sum. `make` builds one job from a trial of that job alone.
     """
 
-    def __init__(self, trial: Trial, make: Callable[[Trial], Prepared]) -> None:
+    def __init__(self, trial: Trial, make: Callable[[Trial], Workload]) -> None:
         if trial.epochs:
             raise Unsupported("two jobs are timed in steps, not trained for whole epochs", "version")
         team = ranks.team()
@@ -50,8 +50,7 @@ class TwoJobs(Prepared):
     def leave_out_gate(self) -> None:
         """Leave out each job's gate."""
         for job in self._jobs:
-            if isinstance(job, HasGate):
-                job.leave_out_gate()
+            job.leave_out_gate()
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Yield the preparations of each job."""

@@ -32,7 +32,7 @@ from workbook.errors import GateError, Unsupported
 from workbook.storage.readers.fed import FedLoader
 from workbook.trials.rules import check
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared
+from workbook.workloads import Workload
 from workbook.workloads._facts import facts_of_network
 from workbook.workloads._inputs import inputs_of
 from workbook.workloads._samples import Samples, without_new_statistics
@@ -48,7 +48,7 @@ def build(trial: Trial, data: DataSet | None) -> GanWorkload:
     return GanWorkload(trial, data)
 
 
-class GanWorkload(Prepared):
+class GanWorkload(Workload):
     """A WGAN with its optimisers, images and noise on one device, driven by the trial's engine."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
@@ -75,7 +75,7 @@ class GanWorkload(Prepared):
         self.images_per_step = CRITIC_STEPS * trial.batch
         self.flop_per_step = work.flop * trial.batch
         self.facts = {
-            **facts_of_network(trial, cost, data),
+            **facts_of_network(trial, cost, data.description),
             **self._inputs.facts,
             "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
             "images_per_step": self.images_per_step,

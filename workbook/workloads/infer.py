@@ -35,7 +35,7 @@ from workbook.errors import GateError, Unsupported
 from workbook.records.scored import Scored
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared
+from workbook.workloads import Workload
 from workbook.workloads._facts import cost_of, facts_of_network
 from workbook.workloads._validation import scoring_split, split_sha256
 from workbook.workloads._weights import make_network
@@ -70,7 +70,7 @@ def of_inputs(data: DataSet) -> tuple[Rule, ...]:
 # fmt: on
 
 
-class InferWorkload(Prepared):
+class InferWorkload(Workload):
     """One model that predicts on one device, driven by the trial's engine."""
 
     def __init__(self, trial: Trial, data: DataSet, weights: Path | None) -> None:
@@ -94,7 +94,7 @@ class InferWorkload(Prepared):
         self.flop_per_step = cost.flop_forward * trial.batch
         self.logits = torch.empty(0)
         self.facts = {
-            **facts_of_network(trial, cost, data),
+            **facts_of_network(trial, cost, data.description),
             "weight_traffic_bytes_per_step": cost.parameters * self._predictor.weight_bytes,  # read once
             "image_bytes": 3 * trial.image_px**2 * self._predictor.dtype.itemsize,
             "folded": self._predictor.folded,

@@ -24,6 +24,8 @@ def build(trial: Trial, data: DataSet | None) -> LaunchWorkload:
 class LaunchWorkload(Workload):
     """A tensor of one element, to which each operation adds one."""
 
+    launches_per_step: int
+
     def __init__(self, trial: Trial) -> None:
         self.sum = torch.zeros(1, device=trial.device)
         self.launches_per_step = trial.size

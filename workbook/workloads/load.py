@@ -6,7 +6,6 @@ at most.
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -39,8 +38,11 @@ def build(trial: Trial, data: DataSet | StoredSet | None) -> LoadWorkload:
 class LoadWorkload(Workload):
     """The readers of a trial, each with its own workers and a batch per step."""
 
+    stored: StoredSet
+
     def __init__(self, trial: Trial, stored: StoredSet) -> None:
-        self._trial, self.stored, self.waited_s = trial, stored, 0.0
+        self._trial, self.stored, self._waited_s = trial, stored, 0.0
+        self.epoch_images = stored.images
         self._prepare = Preparation(device=torch.device(trial.device), mean=MEAN, std=STD)
         self.images_per_step = trial.batch * trial.readers
         self.bytes_per_step = round(stored.file_bytes / stored.images * self.images_per_step)
@@ -50,9 +52,12 @@ class LoadWorkload(Workload):
         self.readers: list[Reader] = []
         self.restart()
 
-    @property
+    def waited_s(self) -> float:
+        """Return the seconds in which all steps so far waited for their batches."""
+        return self._waited_s
+
     def skipped(self) -> int:
-        """The images that could not be read since the readers were opened."""
+        """Return the images that could not be read since the readers were opened."""
         return sum(reader.skipped for reader in self.readers)
 
     def bring_cache(self) -> float | None:
@@ -64,21 +69,16 @@ class LoadWorkload(Workload):
         self.readers, facts = open_readers(self._trial, self.stored, numbers=range(self._trial.readers))
         self.facts |= facts
 
-    def steps_of_epoch(self, epoch: int) -> int:
-        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
-        images, batch = self.stored.images, self._trial.batch * self._trial.readers
-        return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
-
     def step(self) -> Any:
         """Take a batch from each reader. Return the last, on the device."""
         for reader in self.readers:
             began = time.perf_counter()
             images, labels = reader.next_batch()
-            self.waited_s += time.perf_counter() - began
+            self._waited_s += time.perf_counter() - began
             if self._trial.device == "cuda":
                 images = self._prepare(images.to("cuda", non_blocking=True))
                 labels = labels.to("cuda", non_blocking=True)
-        self.facts["skipped"] = self.skipped
+        self.facts["skipped"] = self.skipped()
         return images, labels
 
     def check(self) -> None:

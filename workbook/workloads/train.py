@@ -40,7 +40,7 @@ from workbook.trace import Held
 from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import check
 from workbook.trials.trial import Trial
-from workbook.workloads import Prepared, Scores
+from workbook.workloads import Scores, Workload
 from workbook.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
 from workbook.workloads._inputs import StoredInputs, inputs_of
 from workbook.workloads._reading import bring_cache
@@ -65,7 +65,7 @@ def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | Two
     return TrainWorkload(trial, data)
 
 
-class TrainWorkload(Prepared):
+class TrainWorkload(Workload):
     """One model, its optimiser and its loader on one device, driven by the trial's engine.
 
     `adapt` may change the model in place before its first use.
@@ -77,6 +77,7 @@ class TrainWorkload(Prepared):
         self.trial = trial
         self.images_per_step = trial.batch_of_step
         self._inputs = inputs_of(trial, data)
+        self.epoch_images = self._inputs.train_images
         precision.set_modes(trial)
         self._adapt = adapt
         model = self._build()
@@ -106,7 +107,7 @@ class TrainWorkload(Prepared):
         self.flop_per_step = cost.flop_training * trial.batch_of_step
         traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes  # if no cache holds weights
         self.facts = {
-            **facts_of_network(trial, cost, self._inputs),
+            **facts_of_network(trial, cost, self._inputs.description),
             "weight_traffic_bytes_per_step": round(traffic),
             "flop_training": cost.flop_training,
             "train_images": self._inputs.train_images,
@@ -236,7 +237,9 @@ class TrainWorkload(Prepared):
 
     def _judge(self, tuned: gate.Trace) -> dict[str, Any]:
         """Return the gate's findings. If any rank is beyond the tolerances, all ranks also compare with FP32 steps."""
-        least = self._least_precision()
+        least, sent = self.trial.precision, self.trial.gradient_precision
+        if least in ("fp32", "tf32") and sent != "fp32":
+            least = sent
         differences = gate.differences(self._expected, tuned)
         beyond = not differences.within(precision.TOLERANCES[least])
         if self._team is not None:
@@ -255,12 +258,6 @@ class TrainWorkload(Prepared):
             )
         finally:
             precision.set_modes(self.trial)
-
-    def _least_precision(self) -> str:
-        """Return the lower precision of the steps' arithmetic and the sent gradients."""
-        trial = self.trial
-        wide = trial.precision in ("fp32", "tf32")
-        return trial.gradient_precision if wide and trial.gradient_precision != "fp32" else trial.precision
 
     def _check_first_step(self) -> None:
         """Check one step: logits of shape (batch, classes), a finite loss, a gradient for every weight."""
@@ -296,11 +293,6 @@ class TrainWorkload(Prepared):
         self._forget_steps()
         torch.manual_seed(self.trial.seed)
 
-    def steps_of_epoch(self, epoch: int) -> int:
-        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
-        images, batch = self._inputs.train_images, self.trial.batch_of_step
-        return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
-
     def learning_rate(self) -> float:
         """Return the learning rate of the last step."""
         if self._rates is None:
@@ -329,6 +321,8 @@ class TrainWorkload(Prepared):
 class FedTraining(TrainWorkload):
     """A training whose images a reader takes from files, in blocks of steps or in whole epochs."""
 
+    stored: StoredSet
+
     def __init__(self, trial: Trial, stored: StoredSet) -> None:
         super().__init__(trial, stored)
         assert isinstance(self._inputs, StoredInputs)
@@ -337,21 +331,19 @@ class FedTraining(TrainWorkload):
         self.facts["waited_s"] = []
         self._waited_before_s = 0.0
 
-    @property
     def waited_s(self) -> float:
-        """The seconds in which all steps so far waited for their batches."""
+        """Return the seconds in which all steps so far waited for their batches."""
         return self._fed.waited_s
 
-    @property
     def skipped(self) -> int:
-        """The images that could not be read since the readers were opened."""
+        """Return the images that could not be read since the readers were opened."""
         return self._fed.reader.skipped
 
     def read_loss(self) -> float | None:
         """Return the mean loss since the last call, None if not finite."""
-        self.facts["skipped"] = self.skipped
-        self.facts["waited_s"].append(self.waited_s - self._waited_before_s)
-        self._waited_before_s = self.waited_s
+        self.facts["skipped"] = self.skipped()
+        self.facts["waited_s"].append(self.waited_s() - self._waited_before_s)
+        self._waited_before_s = self.waited_s()
         return super().read_loss()
 
     def bring_cache(self) -> float | None:

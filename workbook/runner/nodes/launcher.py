@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import sys
-import threading
 from typing import Any
 
+from workbook.lifetime import end_after
 from workbook.runner.nodes.network import interfaces_for
 from workbook.runner.process import oom_kills
 from workbook.runner.protocol import ADDRESS, NODE, TOKEN, line_to_runner
@@ -31,7 +30,7 @@ def main() -> int:
     _send(line, token=os.environ[TOKEN], node=int(node))
     lines = line.makefile("rb")
     job = json.loads(lines.readline())
-    threading.Thread(target=_end_with, args=(lines,), daemon=True).start()
+    end_after(lines.read)
     # The launcher (srun) may have set CUDA_VISIBLE_DEVICES, so the job's environment comes last.
     os.environ |= job["environment"]
     if job["nodes"] > 1:
@@ -72,14 +71,6 @@ def _torchrun(given: list[str]) -> tuple[int, dict[str, int]]:
 
 def _send(line: socket.socket, **event: Any) -> None:
     line.sendall((json.dumps(event) + "\n").encode())
-
-
-def _end_with(lines: Any) -> None:
-    try:
-        lines.read()
-    except OSError:
-        pass  # the runner's node is gone
-    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
