@@ -15,7 +15,8 @@ from workbook.hardware.host import Host, this_host
 from workbook.records import Epochs, Record
 from workbook.records.store import Store
 from workbook.records.traced import Traced
-from workbook.results import from_traffic as traffic
+from workbook.results.from_traffic import FIGURES
+from workbook.results.missing import why_none
 from workbook.runner import measure
 from workbook.session import Session
 from workbook.trials.recipes import CAPTURED, COMPILED, on_devices
@@ -160,11 +161,11 @@ def test_gpus_send_the_bytes_of_their_gradients_directly_and_over_sockets(
         pair = [replace(wide, interconnect=way), replace(wide, interconnect=way, gradient_precision="bf16")]
         made = run(host, pair, tmp_path / way, timed_s=6.0)
         assert_ok(made)
-        reason = traffic.why_not(made[0], "gradient_bytes")
-        if way == "direct" and reason is not None:
+        reason = why_none(FIGURES["gradient_bytes"], made[0])
+        if way == "direct" and reason:
             assert "Not Supported" in reason or "nothing went over NVLink" in reason
             continue  # these GPUs have no NVLink
-        sent = [traffic.value(record, "gradient_bytes") for record in made]
+        sent = [FIGURES["gradient_bytes"](record) for record in made]
         for record, value in zip(made, sent, strict=True):
             # NCCL protocols that send flags beside the data add up to 7 % (LL128) to a ring's bytes.
             assert value == pytest.approx(record.facts["exchanged_bytes_per_step"], rel=0.12), way

@@ -8,9 +8,9 @@ from labkit.telemetry.summary import EnergyWindow, Statistic, Telemetry, Window
 from tests.workbook.made_records import NOISE, PASSES, blocks, of_records
 from workbook.records import Blocks, Record
 from workbook.results import Results as Recorded
-from workbook.results import from_telemetry, roofline
+from workbook.results import roofline
 from workbook.results.exchange import numbers
-from workbook.results.metrics import metric_of
+from workbook.results.metrics import metric_of, why_missing
 from workbook.results.study_records import StudyRecords as Results
 from workbook.studies.rooflines import predicted
 from workbook.trials.trial import Trial
@@ -74,7 +74,7 @@ def test_a_cpu_trial_has_neither_the_gpus_power_nor_its_limit() -> None:
     assert metric_of(results, gpu, "power_fraction") == 400 / 700
     for metric in ("power_w", "energy_per_image_j", "images_per_s_per_w", "power_fraction"):
         assert metric_of(results, cpu, metric) is None, metric
-    assert from_telemetry.why_not(results, "energy_j", "cpu") == NO_RAPL
+    assert why_missing(results, cpu, "energy_per_image_j") == NO_RAPL
 
 
 def test_a_cpu_trial_is_compared_with_the_ceilings_of_the_cpu() -> None:

@@ -19,7 +19,8 @@ from tests.workbook.made_records import blocks, of_records
 from workbook.hardware.profile import Timing, load_profile
 from workbook.records import Record
 from workbook.results import Results
-from workbook.results.metrics import NO_BURSTS, metric_of, why_missing
+from workbook.results.from_result import NO_BURSTS
+from workbook.results.metrics import metric_of, why_missing
 from workbook.runner import afterwards
 from workbook.runner.execution import has_bursts, run
 from workbook.runner.preparing import Data

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 
 from labkit.errors import UserError
+from labkit.telemetry.summary import Telemetry
 from tests.committed import committed_reports
-from tests.workbook.made_records import blocks, of_records
+from tests.workbook.made_records import blocks, failed, of_records, run
 from workbook.records.record import Queries
+from workbook.records.traced import Untraced
 from workbook.registry import METRICS
 from workbook.results import Results, describe, estimate, load, ratio
 from workbook.results.columns import QUANTITY
@@ -103,7 +105,7 @@ def test_only_what_a_sensor_reads_is_missing_for_lack_of_a_sensor(hw: str) -> No
     [
         ("04_power", "workload in ['matmul', 'idle']", "energy_per_image_j", "this workload has no images"),
         ("04_power", "workload in ['matmul', 'idle']", "images_per_s_per_w", "this workload has no images"),
-        ("02_batch_size", "epochs > 0", "power_w", "these records hold no telemetry"),
+        ("02_batch_size", "epochs > 0", "power_w", "the record holds no telemetry"),
         ("01_training", "energy_windows > 0", "net_energy_per_image_j", "the power of the idle device was not read"),
     ],
 )
@@ -129,6 +131,33 @@ def test_a_value_that_the_record_withholds_says_why() -> None:
         (cached, "first_prediction_s", "this configuration does not produce it"),
     ):
         assert why_missing(of_records(INFERENCE, [record]), record, metric) == said
+
+
+def test_every_metric_has_either_a_value_or_a_reason() -> None:
+    trained, asked = Trial(epochs=2, target_top1=0.9), Trial(workload="infer", device="cpu", batch=1)
+    short = blocks(INFERENCE, asked, 2, 390.0, short=True)
+    records = [
+        *(blocks(INFERENCE, Trial(), 1, 400.0), blocks(INFERENCE, asked, 1, 400.0), short),
+        *(run(INFERENCE, trained, 1, [2.0, 1.0], 0.5), failed(INFERENCE, Trial(batch=8), 1)),
+    ]
+    results = of_records(INFERENCE, records)
+    for record in records:
+        for metric in METRICS:
+            assert (metric_of(results, record, metric) is None) == bool(why_missing(results, record, metric)), metric
+
+
+def test_a_metric_lacks_a_value_for_the_reason_of_the_metric_that_it_is_made_of() -> None:
+    plain = blocks(INFERENCE, Trial(), 1, 400.0)
+    assert plain.blocks
+    untraced = plain.blocks.model_copy(update={"trace": Untraced(reason="the profiler is in use")})
+    hidden = Telemetry(status="ok", missing={"gpu0": {"power_w": "the driver hides it"}})
+    record = plain.model_copy(update={"result": untraced, "telemetry": hidden})
+    results = of_records(INFERENCE, [record])
+    for metrics, reason in (
+        (("busy_step_s", "host_share", "device_images_per_s", "launch_roof_flop_per_s"), "the profiler is in use"),
+        (("power_w", "power_fraction", "images_per_s_per_w"), "the driver hides it"),
+    ):
+        assert {why_missing(results, record, metric) for metric in metrics} == {reason}
 
 
 def test_a_row_of_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:

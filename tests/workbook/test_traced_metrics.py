@@ -24,7 +24,8 @@ from workbook.records.traced import (
     Untraced,
 )
 from workbook.results import from_trace as traced
-from workbook.results.metrics import metric_of
+from workbook.results.metrics import metric_of, why_missing
+from workbook.results.missing import or_none
 from workbook.trials.trial import Trial
 
 TRIAL = Trial(model="alexnet", traced_iterations=5)
@@ -179,7 +180,7 @@ def test_the_share_of_winograd_by_outdated_rules_is_missing_with_a_reason() -> N
     wrongly = ALGORITHMS_HOLD_SINCE - 1
     earlier = record(trace(rules=wrongly))
     assert metric("winograd_share", trace()) is not None and metric("winograd_share", trace(rules=wrongly)) is None
-    reason = traced.why_no_trace(earlier, "winograd_share")
+    reason = why_missing(of_records(STUDY, [earlier]), earlier, "winograd_share")
     assert reason.startswith("kernels of these records were sorted by earlier rules") and "`FORCE=1`" in reason
     assert metric("maxpool_backward_share", trace(rules=wrongly)) == pytest.approx(0.25), "unchanged rules"
 
@@ -190,16 +191,19 @@ def test_a_captured_step_has_no_sections() -> None:
 
 @pytest.mark.parametrize("name", sorted(traced.METRICS))
 def test_without_a_trace_a_metric_is_missing_with_a_reason(name: str) -> None:
-    assert metric(name, None) is None
-    assert metric(name, Untraced(reason="the driver keeps its tracing from users")) is None
-    assert traced.why_no_trace(record(None)) == "no steps were traced"
-    assert traced.why_no_trace(record(Untraced(reason="the driver keeps it"))) == "the driver keeps it"
+    for lacking, reason in (
+        (None, "no steps were traced"),
+        (Untraced(reason="the driver keeps it"), "the driver keeps it"),
+    ):
+        made = record(lacking)
+        assert metric(name, lacking) is None
+        assert why_missing(of_records(STUDY, [made]), made, name) == reason
 
 
 def test_the_convolution_kernel_is_a_label() -> None:
     made = record(trace())
     assert Side(of_records(STUDY, [made]), TRIAL).labels("convolution_kernel") == ["sgemm"]
-    assert traced.label(record(None), "convolution_kernel") is None
+    assert or_none(traced.label, record(None), "convolution_kernel") is None
     assert traced.label(made.model_copy(update={"facts": {"stem": "cifar"}}), "stem") == "cifar"
 
 
@@ -207,8 +211,8 @@ def test_an_operator_is_not_labelled_as_a_kernel() -> None:
     on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
     side = Side(of_records(STUDY, [record(trace(of="operators"), on_cpu)], hw="cpu"), on_cpu)
     assert side.labels("convolution_kernel") == []
-    assert "operator's name does not say" in side.why_no_label()
-    assert Side(of_records(STUDY, [record(None)]), TRIAL).why_no_label() == "no steps were traced"
+    assert "operator's name does not say" in side.why_no_label("convolution_kernel")
+    assert Side(of_records(STUDY, [record(None)]), TRIAL).why_no_label("convolution_kernel") == "no steps were traced"
 
 
 def test_fp32_utilisation_is_flop_over_the_nominal_peak_and_the_timed_step() -> None:

@@ -10,12 +10,11 @@ import pytest
 from labkit.sensors import rate_name
 from labkit.telemetry.summary import Metrics, Statistic, Telemetry, Window
 from tests.workbook.made_records import blocks, of_records, run
+from workbook.claims.evidence import Side
 from workbook.hardware.profile import load_profile
 from workbook.records import Blocks, Record
 from workbook.records.traced import Piece, Total, Trace, Traced, Untraced
-from workbook.results import from_telemetry
-from workbook.results import from_traffic as traffic
-from workbook.results.metrics import metric_of
+from workbook.results.metrics import metric_of, why_missing
 from workbook.results.table import Results
 from workbook.studies import multi_gpu
 from workbook.study import open_study
@@ -60,9 +59,17 @@ def made(trial: Trial, telemetry: Telemetry | None, **fields: Any) -> Record:
     return record.model_copy(update={"trial": {**record.trial, **fields}})
 
 
+def value(record: Record, metric: str) -> float | None:
+    return metric_of(of_records("multi_gpu", [record]), record, metric)
+
+
+def reason_of(record: Record, metric: str) -> str:
+    return why_missing(of_records("multi_gpu", [record]), record, metric)
+
+
 def test_gradient_bytes_over_nvlink_are_the_mean_over_devices() -> None:
     record = made(FOUR, told(nvlink(100, 100, 100, 300) | host(loopback_sent=7777)))
-    assert traffic.value(record, "gradient_bytes") == pytest.approx(600 * MB / 4 / STEPS)
+    assert value(record, "gradient_bytes") == pytest.approx(600 * MB / 4 / STEPS)
 
 
 @pytest.mark.parametrize(
@@ -74,22 +81,22 @@ def test_gradient_bytes_over_nvlink_are_the_mean_over_devices() -> None:
 )
 def test_ranks_of_a_machine_that_use_sockets_send_over_loopback(trial: Trial) -> None:
     record = made(trial, told(nvlink(1, 1, 1, 1) | host(loopback_sent=400, network_sent=9999)))
-    assert traffic.value(record, "gradient_bytes") == pytest.approx(400 * MB / 4 / STEPS)
+    assert value(record, "gradient_bytes") == pytest.approx(400 * MB / 4 / STEPS)
 
 
 @pytest.mark.parametrize(("network", "megabytes"), [("ethernet", 300), ("infiniband", 40), ("any", 340)])
 def test_gradient_bytes_between_nodes_are_those_that_leave_the_node(network: str, megabytes: float) -> None:
     counters = host(network_sent=500, loopback_sent=200, infiniband_sent=40)
     record = made(FOUR, told(nvlink(1, 1) | counters), nodes=2, network=network)
-    assert traffic.value(record, "gradient_bytes") == pytest.approx(megabytes * MB / STEPS)
+    assert value(record, "gradient_bytes") == pytest.approx(megabytes * MB / STEPS)
 
 
 def test_without_infiniband_network_any_counts_the_operating_systems_network() -> None:
     lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand"}}
     counters = told(host(network_sent=500, loopback_sent=200), lacking)
-    assert traffic.value(made(FOUR, counters, nodes=2), "gradient_bytes") == pytest.approx(300 * MB / STEPS)
+    assert value(made(FOUR, counters, nodes=2), "gradient_bytes") == pytest.approx(300 * MB / STEPS)
     asked = made(FOUR, counters, nodes=2, network="infiniband")
-    assert traffic.why_not(asked, "gradient_bytes") == "this machine has no InfiniBand"
+    assert reason_of(asked, "gradient_bytes") == "this machine has no InfiniBand"
 
 
 NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} for n in range(4)}
@@ -111,47 +118,49 @@ NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} 
 )
 def test_missing_gradient_bytes_have_a_reason(trial: Trial, telemetry: Telemetry | None, reason: str) -> None:
     record = made(trial, telemetry)
-    answer = traffic.why_not(record, "gradient_bytes")
-    assert answer is not None and reason in answer
-    results = of_records("multi_gpu", [record])
-    assert metric_of(results, record, "gradient_bytes") is None
-    assert reason in from_telemetry.why_not(results, "gradient_bytes", trial.device, trial=trial)
+    assert value(record, "gradient_bytes") is None
+    assert reason in reason_of(record, "gradient_bytes")
 
 
 def test_training_runs_and_energy_windows_have_no_gradient_bytes() -> None:
     epochs = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
-    assert traffic.why_not(epochs, "gradient_bytes") == "only timed blocks of steps have this figure"
+    assert reason_of(epochs, "gradient_bytes") == "only timed blocks of steps have this figure"
     record = made(FOUR, told(nvlink(1, 1, 1, 1)))
     assert record.blocks is not None
     twice = record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})
-    answer = traffic.why_not(record.model_copy(update={"result": twice}), "gradient_bytes")
+    answer = reason_of(record.model_copy(update={"result": twice}), "gradient_bytes")
     assert answer == "steps between energy windows are not counted"
 
 
-def test_a_reason_can_be_limited_to_the_trial_of_a_claim() -> None:
+def test_a_reason_is_that_of_the_trial_of_a_claim() -> None:
     alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
-    records = [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))]
-    results = of_records("multi_gpu", records)
-    assert from_telemetry.why_not(results, "gradient_bytes", "cuda", trial=together).startswith("nothing went over")
-    everywhere = from_telemetry.why_not(results, "gradient_bytes")
-    assert "several devices" in everywhere and "nothing went over" in everywhere
+    results = of_records("multi_gpu", [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))])
+    assert "several devices" in Side(results, alone).why_missing("gradient_bytes")
+    assert Side(results, together).why_missing("gradient_bytes").startswith("nothing went over")
+
+
+def test_a_claim_gives_the_reasons_of_all_passes_of_its_trial() -> None:
+    lost = made(FOUR, Telemetry(status="lost", reason="the telemetry process was killed"))
+    records = [lost, made(FOUR, None).model_copy(update={"pass_number": 2})]
+    reason = Side(of_records("multi_gpu", records), FOUR).why_missing("first_device_utilisation_ratio")
+    assert reason == "the record holds no telemetry; the telemetry process was killed"
 
 
 def test_received_minus_sent_bytes_need_several_nodes() -> None:
     telemetry = told(host(network_received=500, network_sent=420))
-    assert traffic.value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
+    assert value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
     less = told(host(network_received=400, network_sent=420))
-    assert traffic.value(made(FOUR, less, nodes=2), "received_minus_sent_bytes") == pytest.approx(-20 * MB)
-    assert traffic.why_not(made(FOUR, telemetry), "received_minus_sent_bytes") == "the trial runs on one node"
+    assert value(made(FOUR, less, nodes=2), "received_minus_sent_bytes") == pytest.approx(-20 * MB)
+    assert reason_of(made(FOUR, telemetry), "received_minus_sent_bytes") == "the trial runs on one node"
 
 
 def test_the_first_device_is_compared_with_the_mean_of_the_others() -> None:
     shares = {f"gpu{n}": 0.4 for n in range(12)} | {"gpu0": 0.6, "gpu10": 0.62}
     others = (10 * 0.4 + 0.62) / 11
     record = made(Trial(devices=12), told(busy(**shares)))
-    assert traffic.value(record, "first_device_utilisation_ratio") == pytest.approx(0.6 / others)
+    assert value(record, "first_device_utilisation_ratio") == pytest.approx(0.6 / others)
     starts_at_two = made(Trial(devices=2), told(busy(gpu10=0.3, gpu2=0.6)))
-    assert traffic.value(starts_at_two, "first_device_utilisation_ratio") == pytest.approx(2.0)
+    assert value(starts_at_two, "first_device_utilisation_ratio") == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,7 @@ def test_the_first_device_is_compared_with_the_mean_of_the_others() -> None:
     ],
 )
 def test_without_other_devices_the_first_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
-    assert traffic.why_not(made(trial, told(sources)), "first_device_utilisation_ratio") == reason
+    assert reason_of(made(trial, told(sources)), "first_device_utilisation_ratio") == reason
 
 
 # ---- from a trace ---------------------------------------------------------------------------------------------------
@@ -188,10 +197,9 @@ def of_five_steps(exchange_s: float, exposed_exchange_s: float) -> Traced:
 
 def test_exchange_times_of_a_trace_are_per_step() -> None:
     record = traced(of_five_steps(0.01, 0.004))
-    results = of_records("multi_gpu", [record])
-    times = {name: metric_of(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
+    times = {name: value(record, name) for name in ("exchange_s", "exposed_exchange_s")}
     assert times == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
-    assert metric_of(results, record, "hidden_exchange_share") == pytest.approx(0.6)
+    assert value(record, "hidden_exchange_share") == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +212,8 @@ def test_exchange_times_of_a_trace_are_per_step() -> None:
 )
 def test_a_missing_share_of_hidden_exchange_has_a_reason(trace: Trace | None, reason: str) -> None:
     record = traced(trace)
-    results = of_records("multi_gpu", [record])
-    assert metric_of(results, record, "hidden_exchange_share") is None
-    assert from_telemetry.why_not(results, "hidden_exchange_share", "cuda") == reason
+    assert value(record, "hidden_exchange_share") is None
+    assert reason_of(record, "hidden_exchange_share") == reason
 
 
 def test_a_link_must_carry_a_steps_bytes_in_the_time_of_a_step_on_one_gpu() -> None:

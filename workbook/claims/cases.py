@@ -12,7 +12,6 @@ from workbook.claims.schema import Published, Test
 from workbook.claims.verdict import DECIDING, Bounds, Case, Verdict
 from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value, within_sentence
 from workbook.registry import find_metric
-from workbook.results.metrics import why_missing
 from workbook.show.quantities import MISSING, quantity
 from workbook.statistics import Interval
 
@@ -127,10 +126,9 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
         reason = failed[0]
     else:
         metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
-        without = [side for side in sides if not side.values(metric)]
+        without = next((side for side in sides if not side.values(metric)), None)
         reason = (
-            f"{within_sentence(find_metric(metric).label)}: "
-            f"{why_missing(without[0].results, without[0].results.ok(without[0].trial)[0], metric)}"
+            f"{within_sentence(find_metric(metric).label)}: {without.why_missing(metric)}"
             if without
             else _no_effect(test, kind, sides)
         )

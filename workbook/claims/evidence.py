@@ -29,7 +29,8 @@ from workbook.results.intervals import (
     level_of,
     ratio_of,
 )
-from workbook.results.metrics import metric_of
+from workbook.results.metrics import metric_of, why_missing
+from workbook.results.missing import or_none, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
 from workbook.trials.trial import ASKED_AFTER, OF_READERS, Trial
@@ -95,12 +96,17 @@ class Side:
 
     def labels(self, name: str) -> list[str]:
         """Return the texts of a label, one for each pass that has it."""
-        texts = (traced.label(record, name) for record in self.results.ok(self.trial))
+        texts = (or_none(traced.label, record, name) for record in self.results.ok(self.trial))
         return [text for text in texts if text is not None]
 
-    def why_no_label(self) -> str:
-        """Return why the passes of this trial have no label."""
-        return next((traced.why_no_label(record) for record in self.results.ok(self.trial)), "no label was recorded")
+    def why_missing(self, metric: str) -> str:
+        """Return why the passes of this trial have no value of a metric: their different reasons."""
+        return "; ".join(sorted({why_missing(self.results, record, metric) for record in self.results.ok(self.trial)}))
+
+    def why_no_label(self, name: str) -> str:
+        """Return why the passes of this trial have no label `name`."""
+        reasons = (why_none(traced.label, record, name) for record in self.results.ok(self.trial))
+        return next(reasons, "no label was recorded")
 
     def field(self, name: str) -> Any:
         """Return a field of the trial, or the `profile` or GPU `generation` of its records; None if unknown."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from workbook.claims.evidence import Side
 from workbook.claims.verdict import Bounds, Case
 from workbook.records import Record
-from workbook.results.from_result import epochs_to_target
+from workbook.results.from_result import value_of
 from workbook.results.intervals import ratio_of_passes
 from workbook.statistics import Interval
 
@@ -21,7 +21,7 @@ METRIC = "epochs_to_target"
 
 def short(side: Side) -> list[Record]:
     """Return the finished runs of a trial that did not reach their target."""
-    return [record for record in side.results.ok(side.trial) if epochs_to_target(record) is None]
+    return [record for record in side.results.ok(side.trial) if value_of(record, METRIC) is None]
 
 
 def is_one_sided(over: Side, under: Side, metric: str) -> bool:

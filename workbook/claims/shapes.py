@@ -164,7 +164,7 @@ def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
     case = Case(label, "inconclusive", test.metric, "level", tuple(family))
     if not all(labels):
         without = next(side for side, names in zip(family, labels, strict=True) if not names)
-        return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
+        return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label(test.metric))
     where: dict[str, list[str]] = {}  # label -> its values of the field, in order
     for side, names in zip(family, labels, strict=True):
         where.setdefault(listing(sorted(set(names))), []).append(value_words(side, test.along or "", bare=True))

@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 
 from workbook.records import Record
 from workbook.records.reads import ReadEpoch, Reads
+from workbook.results.missing import Missing, over
 
 
 def _reads(record: Record) -> Reads:
@@ -34,14 +35,10 @@ def _received_minus_sent(record: Record) -> float | None:
     return float(epoch.received_bytes - epoch.sent_bytes) if both else None  # type: ignore[operator]
 
 
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return None if above is None or not below else above / below
-
-
 def _read_bytes_per_s(record: Record) -> float | None:
     """Return the rate of reads while the first epoch ran. For a team, whose course is rank 0's, all its bytes count."""
     epoch = _first(record)
-    return _ratio(epoch.read_bytes if record.as_trial.devices > 1 else epoch.timed_read_bytes, epoch.seconds)
+    return over(epoch.read_bytes if record.as_trial.devices > 1 else epoch.timed_read_bytes, epoch.seconds)
 
 
 def _late_over_early(record: Record) -> float | None:
@@ -52,14 +49,14 @@ def _late_over_early(record: Record) -> float | None:
     early = [count for at_s, count in known if at_s <= half_s]
     if not early or not known[-1][1]:
         return None
-    return _ratio(known[-1][1] - early[-1], early[-1])
+    return over(known[-1][1] - early[-1], early[-1])
 
 
 def _later_read_share(record: Record) -> float | None:
     """Return the bytes that a later epoch reads from storage, on average, over those of the first epoch."""
     first, *later = _reads(record).epochs
     counts = [epoch.read_bytes for epoch in later]
-    return None if not later or None in counts else _ratio(fmean(c for c in counts if c is not None), first.read_bytes)
+    return None if not later or None in counts else over(fmean(c for c in counts if c is not None), first.read_bytes)
 
 
 def _first_epoch_ratio(record: Record) -> float | None:
@@ -81,21 +78,17 @@ def _reread_share(record: Record) -> float | None:
     """
     if record.trial.get("cache") != "cold":
         return None
-    share = _ratio(_first(record).read_bytes, _reads(record).file_bytes)
-    return None if share is None else max(0.0, 1 - share)
+    return max(0.0, 1 - over(_first(record).read_bytes, _reads(record).file_bytes))
 
 
 def stall_share(record: Record) -> float | None:
-    """Return the share of the time in which the steps waited for their batches; None on a GPU.
-
-    The host queues steps ahead of a GPU, so its waiting is not the GPU's.
-    """
+    """Return the share of the time in which the steps waited for their batches. Raise Missing on a GPU."""
     if record.trial["device"] == "cuda":
-        return None
+        raise Missing("the host queues steps ahead, so its waiting is not the GPU's: compare with resident images")
     if record.blocks:
         waits_s = record.facts.get("waited_s") or []  # the first is that before the blocks
         return sum(waits_s[1:]) / record.blocks.timed_s if waits_s else None
-    return _last(record).waited_s / _last(record).seconds
+    return _last(record).waited_s / _last(record).seconds if record.reads else None
 
 
 FIGURES: dict[str, Callable[[Record], float | None]] = {
@@ -103,7 +96,6 @@ FIGURES: dict[str, Callable[[Record], float | None]] = {
     "step_s": lambda record: _last(record).seconds / _last(record).steps,
     "epoch_s": lambda record: _last(record).seconds,
     "run_s": lambda record: sum(epoch.seconds for epoch in _reads(record).epochs),
-    "stall_share": stall_share,
     "read_bytes": lambda record: _first(record).read_bytes,
     "read_bytes_per_s": _read_bytes_per_s,
     "read_rate_late_over_early": _late_over_early,
@@ -115,6 +107,6 @@ FIGURES: dict[str, Callable[[Record], float | None]] = {
     "received_bytes": lambda record: _first(record).received_bytes,
     "sent_bytes": lambda record: _first(record).sent_bytes,
     "received_minus_sent_bytes": _received_minus_sent,
-    "cpu_per_image_s": lambda record: _ratio(_last(record).cpu_s, _last(record).images),
+    "cpu_per_image_s": lambda record: over(_last(record).cpu_s, _last(record).images),
     "loader_memory_bytes": lambda record: _reads(record).peak_memory_bytes,
 }

@@ -14,31 +14,35 @@ from workbook.records import Blocks, Epoch, Record
 from workbook.records.scored import Accuracy
 from workbook.results import from_reads
 from workbook.results import from_trace as traced
+from workbook.results.missing import Missing, or_none, over, present
 
 
 def value_of(record: Record, metric: str) -> float | None:
     """Return a metric of a record in SI units; None if the record does not have it."""
-    if record.result is None:
-        return None
-    if metric in CACHED:
-        return value_of_any(record, CACHED[metric]) if took_from_cache(record) else None
+    return or_none(value, record, metric)
+
+
+def value(record: Record, metric: str) -> float:
+    """Return a metric of a record in SI units. Raise Missing if the record does not have it."""
+    if record.result is None or (metric in CACHED and not took_from_cache(record)):
+        raise Missing
+    any_value = _value(record, CACHED.get(metric, metric))
     if metric in CACHED.values() and took_from_cache(record):
-        return None
-    return value_of_any(record, metric)
+        raise Missing(f"the compiler's cache had the programs: see cached_{metric}")
+    return any_value
 
 
-def value_of_any(record: Record, metric: str) -> float | None:
-    """Return a metric of a record whether or not its compiler found programs on the disk."""
-    if record.result is None:
-        return None
+def _value(record: Record, metric: str) -> float:
+    """Return a metric of a record whether or not its compiler took programs from its cache on the disk."""
     if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
-        return None
-    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS if record.epochs else from_reads.FIGURES).get(metric)
+        raise Missing("its seconds do not describe its devices, which are shared or repeat each other's work")
+    of_result = _OF_BLOCKS if record.blocks else _OF_EPOCHS if record.epochs else from_reads.FIGURES
+    derive = of_result.get(metric) or _OF_ANY.get(metric)
     if derive:
-        return derive(record)
+        return present(derive(record))
     if metric in PREPARATIONS:
-        return record.phases_s.get(PREPARATIONS[metric])
-    return record.number(metric)
+        return present(record.phases_s.get(PREPARATIONS[metric]))
+    return present(record.number(metric))
 
 
 # What compiling takes again once the compiler's cache on the disk has programs -> what it takes the first time.
@@ -51,115 +55,93 @@ def took_from_cache(record: Record) -> bool:
     return bool(isinstance(regions, dict) and regions.get("from the cache"))
 
 
-def why_none(record: Record, metric: str) -> str:
-    """Return why a record has no value of a metric that no sensor reads."""
-    if metric in PERCENTILES and record.blocks and record.blocks.queries:
-        return "too few batches were timed one at a time for this percentile"
-    if metric in CACHED.values() and value_of_any(record, metric) is not None:
-        return f"the compiler's cache had the programs: see cached_{metric}"
-    if metric == "epochs_to_target" and record.epochs and record.trial.get("target_top1"):
-        return "the target was not reached"
-    return "this configuration does not produce it"
-
-
 # One-time work of an engine before a trial is timed; the worker times each part separately.
 PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
 BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
 
 
-def _epoch_s(record: Record) -> float | None:
+def _epoch_s(record: Record) -> float:
     """Return the seconds of one epoch of the training images, at the throughput of the timed blocks."""
-    rate, images = value_of(record, "images_per_s"), record.number("train_images")
-    return images / rate if rate and images else None
+    return over(record.number("train_images") or None, value(record, "images_per_s"))
 
 
-def _run_s(record: Record) -> float | None:
-    """Return the seconds until each job of a trial has seen the training images once, at the blocks' throughput."""
-    seconds = _epoch_s(record)
-    return None if seconds is None else seconds * (record.number("jobs") or 1)
-
-
+NO_BURSTS = "no bursts: only short passes of eager loops under PyTorch on a GPU have them"
 PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
 BEYOND = 2  # queries that must lie beyond a percentile; with fewer, chance decides it
 
 
-def _latency_s(share: float) -> Callable[[Record], float | None]:
-    """Return a function of a record: the latency that this share of queries kept (nearest rank); None if too few."""
-
-    def of(record: Record) -> float | None:
-        queries = _blocks(record).queries
-        if queries is None:
-            return None
-        ordered = sorted(queries.latency_ns)
-        rank = math.ceil(round(share * len(ordered), 6))
-        return ordered[rank - 1] / 1e9 if len(ordered) - rank >= BEYOND else None
-
-    return of
+def _latency_s(record: Record, share: float) -> float:
+    """Return the latency that this share of queries kept (nearest rank)."""
+    queries = _blocks(record).queries
+    if queries is None:
+        raise Missing
+    ordered = sorted(queries.latency_ns)
+    rank = math.ceil(round(share * len(ordered), 6))
+    if len(ordered) - rank < BEYOND:
+        raise Missing("too few batches were timed one at a time for this percentile")
+    return ordered[rank - 1] / 1e9
 
 
-def _first_prediction_s(record: Record) -> float | None:
+def _first_prediction_s(record: Record) -> float:
     """Return the seconds to the first prediction: build, convert, calibrate, compile, capture and the first step."""
-    build_s, first_s = (record.number(name) for name in ("build_s", "first_step_s"))
-    if record.trial["workload"] != "infer" or build_s is None or first_s is None:
-        return None
+    if record.trial["workload"] != "infer":
+        raise Missing
+    build_s, first_s = (present(record.number(name)) for name in ("build_s", "first_step_s"))
     return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
 
 
-def first_step_s(record: Record) -> float | None:
-    """Return the seconds from a built network to the end of its first step: trace, compile, capture, and the step.
+def _time_to_first_step_s(record: Record) -> float:
+    """Return the seconds of building a training's network and its first step, without loading the framework.
 
-    The value is the workload's fact `first_step_s`, else the sum of the phases that the worker timed. For compiled
-    PyTorch, later steps of the correctness check do not count.
+    The first step's seconds are the workload's fact `first_step_s`, else the sum of the phases that the worker timed:
+    trace, compile, capture, and the step. For compiled PyTorch, later steps of the correctness check do not count.
     """
-    fact_s = record.number("first_step_s")
-    if fact_s is not None:
-        return fact_s
-    prepared = preparing_s(record)
-    if prepared and record.framework == "torch":  # compiling and capturing run its first steps
-        return prepared
-    step_s = record.phases_s.get("first_step")
-    return None if step_s is None else prepared + step_s
-
-
-def preparing_s(record: Record) -> float:
-    """Return the seconds of tracing, compiling and capturing that the worker timed separately; 0 without any."""
-    return sum(record.phases_s.get(name, 0.0) for name in PREPARATIONS.values())
-
-
-def _time_to_first_step_s(record: Record) -> float | None:
-    """Return the seconds of building a training's network and its first step, without loading the framework."""
     if record.trial["workload"] != "train":  # inference has `first_prediction_s`
-        return None
-    fact_s, first_s = record.number("build_s"), first_step_s(record)
-    build_s = record.phases_s.get("build") if fact_s is None else fact_s
-    return None if build_s is None or first_s is None else build_s + first_s
+        raise Missing
+    build_s, first_s = record.number("build_s"), record.number("first_step_s")
+    if build_s is None:
+        build_s = present(record.phases_s.get("build"))
+    if first_s is None:
+        first_s = sum(record.phases_s.get(name, 0.0) for name in PREPARATIONS.values())
+        if not first_s or record.framework != "torch":  # else compiling and capturing run its first steps
+            first_s += present(record.phases_s.get("first_step"))
+    return build_s + first_s
 
 
 def _framework_peak_bytes(record: Record) -> float | None:
-    """Return the peak of the framework's counter of GPU memory; None on a CPU."""
+    """Return the peak of the framework's counter of GPU memory."""
     if record.trial["device"] != "cuda":
-        return None
+        raise Missing("the framework counts the memory of GPUs only")
     return record.number("memory_bytes")
 
 
+# Of any result: each function says why a result lacks its metric.
+_OF_ANY: dict[str, Callable[[Record], float | None]] = {
+    "launches_per_s": lambda record: present(
+        record.blocks.rate(record.blocks.launches_per_step) if record.blocks else None,
+        "only the launch_rate workload counts launches",
+    ),
+    "launch_rate_beside": lambda record: fmean(
+        present((record.blocks.launches_per_s or None) if record.blocks else None, NO_BURSTS)
+    ),
+    "stall_share": from_reads.stall_share,
+    **{name: partial(traced.value, metric=name) for name in traced.METRICS},
+}
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
-    "launches_per_s": lambda record: _blocks(record).rate(_blocks(record).launches_per_step),
-    "launch_rate_beside": lambda record: fmean(rates) if (rates := _blocks(record).launches_per_s) else None,
     "step_s": lambda record: _blocks(record).step_s,
     "flop_per_step": lambda record: _blocks(record).flop_per_step,
     "epoch_s": _epoch_s,
-    "run_s": _run_s,
+    # until each job of a trial has seen the training images once
+    "run_s": lambda record: _epoch_s(record) * (record.number("jobs") or 1),
     "first_prediction_s": _first_prediction_s,
     "time_to_first_step_s": _time_to_first_step_s,
     "framework_peak_bytes": _framework_peak_bytes,
-    "stall_share": from_reads.stall_share,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
-    **{name: _latency_s(share) for name, share in PERCENTILES.items()},
-    **{name: partial(traced.value, metric=name) for name in traced.METRICS},
+    **{name: partial(_latency_s, share=share) for name, share in PERCENTILES.items()},
 }
 
 
@@ -179,20 +161,20 @@ def _epochs(record: Record) -> list[Epoch]:
     return record.epochs.epochs
 
 
-def epochs_to_target(record: Record) -> float | None:
+def _epochs_to_target(record: Record) -> float:
     """Return the epochs until the validation accuracy reached the target, interpolated linearly between two epochs.
 
-    Before the first epoch the accuracy is chance. Return None without a target, or if it was not reached.
+    Before the first epoch the accuracy is chance.
     """
     target = float(record.trial.get("target_top1", 0.0))
-    if not target or record.epochs is None:
-        return None
+    if not target:
+        raise Missing
     before = 1 / int(record.trial["classes"])
     for number, epoch in enumerate(_epochs(record), start=1):
         if epoch.top1 >= target:
             return number - (epoch.top1 - target) / (epoch.top1 - before) if target > before else float(number)
         before = epoch.top1
-    return None
+    raise Missing("the target was not reached")
 
 
 OF_TIME = ("images_per_s", "step_s", "epoch_s", "run_s")  # times and rates of a training run
@@ -202,7 +184,7 @@ _OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
     "step_s": lambda record: sum(e.train_s for e in _epochs(record)) / sum(e.steps for e in _epochs(record)),
     "epoch_s": lambda record: sum(e.train_s for e in _epochs(record)) / len(_epochs(record)),
     "run_s": lambda record: sum(e.train_s + e.val_s for e in _epochs(record)),
-    "epochs_to_target": epochs_to_target,
+    "epochs_to_target": _epochs_to_target,
     "loss": lambda record: _epochs(record)[-1].train_loss,
     "top1": lambda record: _epochs(record)[-1].top1,
     "top5": lambda record: _epochs(record)[-1].top5,

@@ -11,18 +11,17 @@ from statistics import fmean
 from labkit.sensors import GPU, HOST, KINDS, RAPL
 from labkit.telemetry.summary import EnergyWindow, Metrics, Telemetry
 from workbook.records import Record
-from workbook.results import from_trace, from_traffic
-from workbook.results.from_result import value_of
+from workbook.results import from_result, from_traffic
+from workbook.results.missing import Missing, or_none, over, present
 from workbook.results.study_records import StudyRecords
-from workbook.trials.trial import NO_DATA, Trial
+from workbook.trials.trial import NO_DATA
 
 OF_IMAGES = {"energy_per_image_j", "net_energy_per_image_j", "images_per_s_per_w"}
 OF_METERS = {"power_w", "energy_j", *OF_IMAGES}  # on a CPU only where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
-OF_GPU = {"power_readings", "power_fraction", "framework_peak_bytes"}
-OBSERVED = frozenset({*KINDS, *OF_METERS, *OF_GPU})
-OBSERVED |= {*from_trace.METRICS, *from_traffic.FIGURES}  # `why_not` says why a record lacks one of them
+METRICS = frozenset({*KINDS, *OF_METERS, *from_traffic.FIGURES, "power_readings"})
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_steal"})
+NO_SENSOR = "a CPU has no such sensor"
 
 
 def of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
@@ -67,53 +66,56 @@ def _devices(telemetry: Telemetry | None) -> int:
     return len({source for source in sources if source.startswith(GPU)})
 
 
-def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
-    """Return a metric of telemetry in one pass, in SI units; None if it was not read."""
-    on_gpu = record.trial["device"] == "cuda"
-    if metric == "energy_per_image_j":
-        return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
-    if metric == "net_energy_per_image_j":
-        idle_w = _idle_power(results, record.pass_number, record.trial["device"])
-        return None if idle_w is None else _energy_per_image(record, above_w=idle_w, on_gpu=on_gpu)
+def value(results: StudyRecords, record: Record, metric: str) -> float:
+    """Return a metric of telemetry in one pass, in SI units. Raise Missing if it was not read."""
+    if metric in OF_IMAGES and record.trial["data"] == NO_DATA:
+        raise Missing("this workload has no images")
+    if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
+        raise Missing("not readable here: the clock never changes, so it is the nominal one")
     if metric == "images_per_s_per_w":
-        rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
-        return rate / power if rate is not None and power else None
-    if metric == "power_readings":
-        read = [
-            statistics["power_w"].n
-            for statistics in _sources(record.telemetry, "power_w", "timed")
-            if "power_w" in statistics
+        power_w = value(results, record, "power_w")
+        return over(from_result.value(record, "images_per_s"), power_w)
+    if metric in from_traffic.FIGURES:
+        return from_traffic.FIGURES[metric](record)
+    number = _number(record, metric)
+    if number is None:
+        raise Missing(_why_unread(results, record, metric))
+    if metric == "net_energy_per_image_j":
+        # An idle trial holds the device without any work.
+        idle = [
+            other
+            for trial in results.trials(workload="idle", device=record.trial["device"])
+            for other in results.ok(trial)
         ]
-        return float(min(read)) if read and on_gpu else None
+        watts = [or_none(value, results, other, "power_w") for other in idle if other.pass_number == record.pass_number]
+        above_w = present(watts[0] if watts else None, "the power of the idle device was not read in the same run")
+        return present(_energy_per_image(record, above_w=above_w))
+    return number
+
+
+def _number(record: Record, metric: str) -> float | None:
+    """Return a metric that a pass's telemetry alone gives, and the energy of an image above that of no device."""
+    on_gpu = record.trial["device"] == "cuda"
+    if metric in ("energy_per_image_j", "net_energy_per_image_j"):
+        return _energy_per_image(record, above_w=0.0)
+    if metric == "power_readings":
+        metrics = _sources(record.telemetry, "power_w", "timed")
+        counts = [of["power_w"].n for of in metrics if "power_w" in of]
+        return float(min(counts)) if counts and on_gpu else None
     if metric == "power_w" and not on_gpu:
         return None if record.telemetry is None or _over_nodes(record) else _rapl_power(record.telemetry)
-    if metric in from_traffic.FIGURES:
-        return from_traffic.value(record, metric)
-    if metric == "cpu_cores_used":
-        return value_of(record, metric)
-    if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
-        return None
     statistics = of_record(record, metric, "timed")
     return None if statistics is None else statistics[0]
 
 
-def _idle_power(results: StudyRecords, pass_number: int, device: str) -> float | None:
-    """Return the watts of the idle trial of the same pass, in which a process holds the device without any work."""
-    for trial in results.trials(workload="idle", device=device):
-        for record in results.ok(trial):
-            if record.pass_number == pass_number:
-                return of_pass(results, record, "power_w")
-    return None
-
-
-def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float | None:
+def _energy_per_image(record: Record, *, above_w: float) -> float | None:
     """Return the joules per image over all energy windows of a pass; None if a window has no energy."""
     telemetry = record.telemetry
     if telemetry is None or not telemetry.energy or _over_nodes(record):
         return None
     joules, images = 0.0, 0
     for window in telemetry.energy:
-        of_meters = _joules(window, on_gpu=on_gpu)
+        of_meters = _joules(window, on_gpu=record.trial["device"] == "cuda")
         if not of_meters or window.images is None or None in of_meters:
             return None
         joules += sum(value for value in of_meters if value is not None) - above_w * window.length_s
@@ -139,47 +141,20 @@ def _rapl_power(telemetry: Telemetry) -> float | None:
     return sum(v for v in joules if v is not None) / seconds if joules and None not in joules and seconds else None
 
 
-def _missing(results: StudyRecords) -> dict[tuple[str, str], str]:
-    """Return (source, metric) -> the first reason why this machine could not read the metric."""
-    every = (record.telemetry.missing for record in reversed(results.records) if record.telemetry)
-    return {
-        (source, metric): reason
-        for missing in every
-        for source, reasons in missing.items()
-        for metric, reason in reasons.items()
-    }
-
-
-def why_not(results: StudyRecords, metric: str, device: str | None = None, *, trial: Trial | None = None) -> str:
-    """Return why a metric has no value, in a few words, on `device` (`cuda`, `cpu`; default: the profile's).
-
-    Reasons that depend on the trial are those of `trial`, or else of all trials.
-    """
-    if trial and trial.data == NO_DATA and metric in OF_IMAGES:
-        return "this workload has no images"
-    records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
-    if records and metric in from_traffic.FIGURES:
-        return "; ".join(sorted({reason for record in records if (reason := from_traffic.why_not(record, metric))}))
-    if records and metric in from_trace.METRICS:
-        return "; ".join(sorted({from_trace.why_no_trace(record, metric) for record in records}))
-    recorded = [record.telemetry for record in results.records if record.telemetry]
-    lost = {telemetry.reason or "unknown" for telemetry in recorded if telemetry.status == "lost"}
-    if lost and all(telemetry.status == "lost" for telemetry in recorded):
-        return "; ".join(sorted(lost))
-    if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
-        return "not readable here: the clock never changes, so it is the nominal one"
-    on_gpu = (device or results.profile.device.kind) == "cuda"
+def _why_unread(results: StudyRecords, record: Record, metric: str) -> str:
+    """Return why a pass has no reading: what the machine lacks comes first, because it holds for every pass."""
+    on_gpu, telemetry = record.trial["device"] == "cuda", record.telemetry
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
     names = {metric, "*"} | (OF_METERS if metric in OF_METERS else set())
-    reasons = {why for (source, name), why in _missing(results).items() if name in names and source.startswith(meter)}
-    if reasons or lost:
-        return "; ".join(sorted(reasons or lost))
+    reasons = {why for (source, name), why in results.unreadable.items() if name in names and source.startswith(meter)}
+    if reasons:
+        return "; ".join(sorted(reasons))
+    if telemetry and telemetry.status == "lost":
+        return telemetry.reason or "unknown"
     if not on_gpu and metric not in OF_HOST:
-        return "a CPU has no such sensor"
-    if records and all(record.telemetry is None for record in records):
-        return "these records hold no telemetry"
-    if trial and metric.endswith("_per_image_j") and not trial.energy_windows:
+        return NO_SENSOR
+    if telemetry is None:
+        return "the record holds no telemetry"
+    if metric.endswith("_per_image_j") and not record.as_trial.energy_windows:
         return "no energy windows were asked for"
-    if metric == "net_energy_per_image_j":
-        return "the power of the idle device was not read in the same run"
-    return "nothing was read" if results else "nothing was measured"
+    return "nothing was read"

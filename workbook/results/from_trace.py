@@ -20,6 +20,7 @@ from workbook.records.traced import (
     Traced,
     Untraced,
 )
+from workbook.results.missing import Missing, present
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -39,17 +40,13 @@ def trace_of(record: Record) -> Traced | None:
     return trace if isinstance(trace, Traced) else None
 
 
-def why_no_trace(record: Record, metric: str = "") -> str:
-    """Return why a record has no trace, or why its trace has no value of `metric`."""
+def _why_none(record: Record) -> str:
+    """Return why a record has no trace, or else why its trace lacks something."""
     trace = record.blocks.trace if record.blocks else None
     if trace is None:
         return "no steps were traced"
     if isinstance(trace, Untraced):
         return trace.reason
-    if metric == "winograd_share" and trace.of == "kernels" and trace.rules < ALGORITHMS_HOLD_SINCE:
-        return SORTED_BEFORE
-    if trace.of == "operators" and metric in OF_GPUS:
-        return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
     return "; ".join(trace.notes) or "nothing of the kind ran in the traced steps"
 
 
@@ -129,15 +126,15 @@ def _over(part: float, whole: float | None) -> float | None:
 
 def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
     whole = traced.kernel_s + sum(copies.seconds for copies in traced.copies.values())
-    return _over(seconds, whole) if traced.of == "kernels" else None
+    return _over(seconds, whole)
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:
-    # No convolution ran, or earlier rules put part of its time elsewhere.
-    if not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE:
-        return None
+    if traced.rules < ALGORITHMS_HOLD_SINCE:
+        raise Missing(SORTED_BEFORE)
     winograd = traced.algorithms.get("winograd")
-    return _of_kernels_and_copies(winograd.seconds if winograd else 0.0, traced)
+    seconds = winograd.seconds if winograd else 0.0
+    return _of_kernels_and_copies(seconds, traced) if traced.algorithms else None  # else no convolution ran
 
 
 def _share_of_calls(kind: CallClass, parts: Sequence[Mapping[CallClass, Total]]) -> float | None:
@@ -162,6 +159,7 @@ def _copy_bytes(_: Record, traced: Traced) -> float | None:
     return float(max(copies, key=lambda direction: direction.count).median_bytes) if copies else None
 
 
+# A function returns None if nothing of the kind ran.
 _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "compute_utilisation": lambda record, traced: _active_share(record, traced, traced.busy_s),
     "launch_gap_share": _launch_gap_share,
@@ -178,9 +176,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "backward_launch_api_share": lambda _, traced: _share_of_calls("launch", _way_back(traced)),
     "backward_cleanup_api_share": lambda _, traced: _share_of_calls("clean_up", _way_back(traced)),
     "backward_memory_api_share": lambda _, traced: _share_of_calls("memory", _way_back(traced)),
-    "kernel_overlap_share": lambda _, traced: (
-        _over(traced.overlapping_s, traced.busy_s) if traced.of == "kernels" else None
-    ),
+    "kernel_overlap_share": lambda _, traced: _over(traced.overlapping_s, traced.busy_s),
     "copy_overlap_share": lambda _, traced: _over(traced.copy_beside_kernel_s, traced.copy_s),
     "copy_bytes": _copy_bytes,
     "copy_bytes_per_s": lambda _, traced: _over(
@@ -189,9 +185,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     # As in the CERN paper: over the profiled steps themselves, including the profiler's slowdown.
     "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,
     "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
-    "kernels_per_step": lambda _, traced: (
-        sum(total.count for total in traced.kernels.values()) / traced.steps if traced.of == "kernels" else None
-    ),
+    "kernels_per_step": lambda _, traced: sum(total.count for total in traced.kernels.values()) / traced.steps,
     "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
     "trace_slowdown": lambda record, traced: _over(traced.elapsed_s / traced.steps, _step_s(record)),
     "exchange_s": lambda _, traced: traced.exchange_s / traced.steps,
@@ -207,29 +201,24 @@ _ON_CPUS = {
 OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
 
 
-def value(record: Record, metric: str) -> float | None:
-    """Return a metric of a record's trace in SI units; None without a trace or without events of the kind.
+def value(record: Record, metric: str) -> float:
+    """Return a metric of a record's trace in SI units. Raise Missing without a trace or without events of the kind.
 
     Those of `OF_SHORT_TRACES` may also be facts, of a short trace of which nothing else is kept.
     """
     traced = trace_of(record)
-    if traced is None and metric in OF_SHORT_TRACES:
-        return record.number(metric)
-    return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
+    if traced is None:
+        return present(record.number(metric) if metric in OF_SHORT_TRACES else None, _why_none(record))
+    if traced.of == "operators" and metric in OF_GPUS:
+        raise Missing("on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API")
+    return present(_METRICS[metric](record, traced) if traced.steps else None, _why_none(record))
 
 
-def label(record: Record, name: str) -> str | None:
-    """Return a label of a record, from its trace (`convolution_kernel`) or its facts; None if the record lacks it."""
+def label(record: Record, name: str) -> str:
+    """Return a label of a record, from its trace (`convolution_kernel`) or its facts. Raise Missing without it."""
     traced = trace_of(record)
-    if name == "convolution_kernel" and traced is not None:
-        return traced.convolution_kernel if traced.of == "kernels" else None
-    text = record.facts.get(name)
-    return None if text is None else str(text)
-
-
-def why_no_label(record: Record) -> str:
-    """Return why a record has no label `convolution_kernel`."""
-    traced = trace_of(record)
-    if traced is not None and traced.of == "operators":
-        return "on a CPU operators are traced, and an operator's name does not say what it runs"
-    return why_no_trace(record)
+    if name != "convolution_kernel" or traced is None:
+        return str(present(record.facts.get(name), _why_none(record)))
+    if traced.of == "operators":
+        raise Missing("on a CPU operators are traced, and an operator's name does not say what it runs")
+    return present(traced.convolution_kernel, _why_none(record))

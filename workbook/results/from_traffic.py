@@ -14,12 +14,9 @@ from statistics import fmean
 from labkit.sensors import GPU, HOST, rate_name
 from labkit.telemetry.summary import Window
 from workbook.records import Record
+from workbook.results.missing import Missing, or_none
 
 READINGS = 6  # least number in a window: a quarter of a sixth is 4 %
-
-
-class _UnknownError(Exception):
-    """The reason why a record lacks a figure."""
 
 
 def _gradient_bytes(record: Record) -> float:
@@ -39,7 +36,7 @@ def _received_minus_sent_bytes(record: Record) -> float:
     Loopback traffic counts on both sides.
     """
     if _nodes(record) == 1:
-        raise _UnknownError("the trial runs on one node")
+        raise Missing("the trial runs on one node")
     _check_watched(record)
     return _grown(record, HOST, "network_received_bytes") - _grown(record, HOST, "network_sent_bytes")
 
@@ -52,10 +49,10 @@ def _first_device_utilisation_ratio(record: Record) -> float:
     named = sorted(gpus, key=lambda name: int(name.removeprefix(GPU)))
     shares = [sources[name]["utilisation"].mean for name in named if "utilisation" in sources[name]]
     if lacking := _devices_here(record) - len(shares):
-        raise _UnknownError(f"the utilisation of {lacking} of its devices was not read")
+        raise Missing(f"the utilisation of {lacking} of its devices was not read")
     first, *others = shares
     if not others or fmean(others) <= 0:
-        raise _UnknownError("the other devices did nothing")
+        raise Missing("the other devices did nothing")
     return first / fmean(others)
 
 
@@ -64,23 +61,6 @@ FIGURES: dict[str, Callable[[Record], float]] = {
     "received_minus_sent_bytes": _received_minus_sent_bytes,
     "first_device_utilisation_ratio": _first_device_utilisation_ratio,
 }
-
-
-def value(record: Record, metric: str) -> float | None:
-    """Return one of `FIGURES` of a record; None if the record lacks it."""
-    try:
-        return FIGURES[metric](record)
-    except _UnknownError:
-        return None
-
-
-def why_not(record: Record, metric: str) -> str | None:
-    """Return why a record lacks a figure; None if it has the figure."""
-    try:
-        FIGURES[metric](record)
-    except _UnknownError as reason:
-        return str(reason)
-    return None
 
 
 def _nodes(record: Record) -> int:
@@ -93,11 +73,11 @@ def _devices_here(record: Record) -> int:
 
 def _check_watched(record: Record) -> None:
     if _devices_here(record) < 2 and _nodes(record) == 1:
-        raise _UnknownError("it is a figure of several devices")
+        raise Missing("it is a figure of several devices")
     if record.telemetry is None:
-        raise _UnknownError("the record holds no telemetry")
+        raise Missing("the record holds no telemetry")
     if "timed" not in record.telemetry.windows:
-        raise _UnknownError(record.telemetry.reason or "telemetry has no timed part")
+        raise Missing(record.telemetry.reason or "telemetry has no timed part")
 
 
 def _timed(record: Record) -> Window:
@@ -109,9 +89,9 @@ def _steps(record: Record) -> int:
     """Return the number of steps in the window."""
     blocks = record.blocks
     if blocks is None:
-        raise _UnknownError("only timed blocks of steps have this figure")
+        raise Missing("only timed blocks of steps have this figure")
     if blocks.energy_blocks and len(blocks.energy_blocks) > 1:
-        raise _UnknownError("steps between energy windows are not counted")
+        raise Missing("steps between energy windows are not counted")
     return blocks.steps_per_block * len(blocks.host_s)
 
 
@@ -121,13 +101,13 @@ def _within_node(record: Record) -> float:
     if record.trial["device"] == "cpu" or way == "sockets":
         return _grown(record, HOST, "loopback_sent_bytes") / devices
     if way == "host":
-        raise _UnknownError("what goes through the host's memory has no counter of its own")
+        raise Missing("what goes through the host's memory has no counter of its own")
     names = [name for name in _timed(record).sources if name.startswith(GPU)]
     if len(names) < devices:
-        raise _UnknownError(f"{devices - len(names)} of its devices were not read")
+        raise Missing(f"{devices - len(names)} of its devices were not read")
     sent = [_grown(record, name, "nvlink_sent_bytes") for name in names]
     if not any(sent):
-        raise _UnknownError("nothing went over NVLink: the devices exchange in another way")
+        raise Missing("nothing went over NVLink: the devices exchange in another way")
     return sum(sent) / devices
 
 
@@ -139,21 +119,18 @@ def _between_nodes(record: Record) -> float:
     ethernet = _grown(record, HOST, "network_sent_bytes") - _grown(record, HOST, "loopback_sent_bytes")
     if network == "ethernet":
         return ethernet
-    try:
-        return ethernet + _grown(record, HOST, "infiniband_sent_bytes")
-    except _UnknownError:
-        return ethernet
+    return ethernet + (or_none(_grown, record, HOST, "infiniband_sent_bytes") or 0)
 
 
 def _grown(record: Record, source: str, counter: str) -> float:
-    """Return the growth of a counter in the timed part; raise _UnknownError without enough readings."""
+    """Return the growth of a counter in the timed part; raise Missing without enough readings."""
     assert record.telemetry is not None
     rate = record.telemetry.statistic("timed", source, rate_name(counter))
     if rate is None:
         why = record.telemetry.missing.get(source, {}).get(counter)
-        raise _UnknownError(why or f"{counter} of {source} was not read all around the timed part")
+        raise Missing(why or f"{counter} of {source} was not read all around the timed part")
     if rate.n < READINGS:
-        raise _UnknownError(
+        raise Missing(
             f"the timed part is short beside the time between two readings ({rate.n} in it, {READINGS} are needed)"
         )
     return rate.mean * _timed(record).length_s

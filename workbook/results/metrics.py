@@ -4,182 +4,163 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from workbook.records import Record
-from workbook.results import roofline
-from workbook.results.from_result import value_of, why_none
-from workbook.results.from_telemetry import OBSERVED, of_pass, why_not
+from workbook.results import from_result, from_telemetry, roofline
+from workbook.results.missing import Missing, or_none, over, present, why_none
 from workbook.results.study_records import StudyRecords
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
 PEAKS = ("memory_bytes", "framework_peak_bytes")  # properties of a configuration, which repeat from pass to pass
 PEAK_REPEATS = 1.02
-_OF_BUSY_TIME = ("device_images_per_s", "host_share")
-NO_BURSTS = "no bursts: only short passes of eager loops under PyTorch on a GPU have them"
-_WHY = {
-    "launches_per_s": "only the launch_rate workload counts launches",
-    "launch_rate_beside": NO_BURSTS,
-    "launch_roof_flop_per_s": "it needs an eager loop on one GPU, a count of its kernels, and the pass's launch rate",
-}
+OF_SHORT = "a short run only times: it has no sensors, trace or queries of its own"
 
 
 def metric_of(results: StudyRecords, record: Record, metric: str) -> float | None:
     """Return a metric of a record in SI units, from its blocks, facts or telemetry, or derived; None if it has none."""
-    if record.status != "ok" or record.result is None:
-        return None
-    if metric in _DERIVED:
-        return _DERIVED[metric](results, record)
-    if metric in PEAKS and not _repeats(results, record, metric):
-        return None
-    return _own(results, record, metric)
+    return or_none(value, results, record, metric)
 
 
 def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
-    """Return why a record has no value of a metric."""
+    """Return why a record has no value of a metric; an empty text if it has one."""
+    reason = why_none(value, results, record, metric)
+    full = [other for other in results.ok(record.as_trial) if not other.short] if reason and record.short else []
+    if record.status == "ok" and any(metric_of(results, other, metric) is not None for other in full):
+        return OF_SHORT
+    return reason
+
+
+def value(results: StudyRecords, record: Record, metric: str) -> float:
+    """Return a metric of a record in SI units. Raise Missing with the reason if it has none."""
     if record.status != "ok":
-        return f"{record.status}: {record.dated_reason}" if record.reason else record.status
-    if metric == "cost_per_million_images" and results.profile.price_of(record.trial["device"]) is None:
-        return (
-            f"params/{results.profile.name}.yaml gives no price: add `cost` with `currency`, `per_hour` (`value` and "
-            "`source`) and, for the CPU beside a GPU, `cpu_per_hour`"
-        )
-    if metric in PEAKS and not _repeats(results, record, metric):
-        return "withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations"
-    if metric == "stall_share" and record.trial["device"] == "cuda":
-        return "the host queues steps ahead, so its waiting is not the GPU's: compare with resident images"
-    if metric in _WHY:
-        return _WHY[metric]
-    trial = record.as_trial
-    full = [other for other in results.ok(trial) if not other.short] if record.short else []
-    if any(metric_of(results, other, metric) is not None for other in full):
-        return "a short run only times: it has no sensors, trace or queries of its own"
-    if metric == "roofline_fraction" and roofline.measured(results, trial, record.pass_number).flop_per_s is None:
-        return f"no ceiling of {trial.precision.upper()} was measured"
-    if metric in _OF_BUSY_TIME:
-        on_gpu = record.trial["device"] == "cuda"
-        return why_missing(results, record, "busy_step_s") if on_gpu else "a CPU is device and host in one"
-    if metric not in OBSERVED:
-        return why_none(record, metric)
-    return why_not(results, metric, record.trial["device"], trial=trial)
+        raise Missing(f"{record.status}: {record.dated_reason}" if record.reason else record.status)
+    if record.result is None:
+        raise Missing
+    return _DERIVED[metric](results, record) if metric in _DERIVED else _own(results, record, metric)
 
 
-def _own(results: StudyRecords, record: Record, metric: str) -> float | None:
+def _own(results: StudyRecords, record: Record, metric: str) -> float:
     """Return a metric that the record holds, or that its telemetry gives: a short pass is too short for sensors."""
-    value = value_of(record, metric)
-    return value if value is not None or record.short else of_pass(results, record, metric)
+    try:
+        return from_result.value(record, metric)
+    except Missing:
+        if metric not in from_telemetry.METRICS:
+            raise
+    number = from_telemetry.value(results, record, metric)
+    return present(None if record.short else number, OF_SHORT)
 
 
-def _repeats(results: StudyRecords, record: Record, metric: str) -> bool:
-    """Return whether a peak of memory is that of the trial: then its passes agree within 2 %.
+def _peak(results: StudyRecords, record: Record, metric: str) -> float:
+    """Return a peak of memory if it is that of the trial: then its passes agree within 2 %.
 
     Until 23 November 2026 a peak could include memory of trials that the same process had run before.
     """
-    values = [value for other in results.ok(record.as_trial) if (value := _own(results, other, metric))]
-    return not values or max(values) <= PEAK_REPEATS * min(values)
+    peaks = [peak for other in results.ok(record.as_trial) if (peak := or_none(_own, results, other, metric))]
+    if peaks and max(peaks) > PEAK_REPEATS * min(peaks):
+        raise Missing("withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations")
+    return _own(results, record, metric)
 
 
-def _power_fraction(results: StudyRecords, record: Record) -> float | None:
-    power_w, limit = _own(results, record, "power_w"), results.profile.device.board_power_w
-    if power_w is None or limit is None or record.trial["device"] != results.profile.device.kind:
-        return None
-    return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
+def _power_fraction(results: StudyRecords, record: Record) -> float:
+    device, kind = results.profile.device, record.trial["device"]
+    no_limit = f"params/{results.profile.name}.yaml gives no `board_power_w`"
+    reason = from_telemetry.NO_SENSOR if kind == "cpu" else no_limit
+    limit = present(device.board_power_w if kind == device.kind else None, reason)
+    # of the boards that the trial used
+    return _own(results, record, "power_w") / (limit.value * record.devices_used)
 
 
-def _images_per_s_per_device(_: StudyRecords, record: Record) -> float | None:
-    rate = value_of(record, "images_per_s")
-    return None if rate is None else rate / record.devices_used
-
-
-def _device_images_per_s(_: StudyRecords, record: Record) -> float | None:
+def _device_images_per_s(_: StudyRecords, record: Record) -> float:
     """Return the images/s of a GPU that never waits for its host. Machines with equal GPUs agree on it."""
-    busy_s, images = _busy_step_s(record), record.blocks.images_per_step if record.blocks else None
-    return images / busy_s if busy_s and images else None
+    busy_s = _busy_step_s(record)
+    return over((record.blocks.images_per_step or None) if record.blocks else None, busy_s)
 
 
-def _host_share(_: StudyRecords, record: Record) -> float | None:
+def _host_share(_: StudyRecords, record: Record) -> float:
     """Return the share of a step in which no kernel ran; 0 where concurrent kernels fill more than the step's time."""
     busy_s = _busy_step_s(record)
-    return max(0.0, 1 - busy_s / record.blocks.step_s) if busy_s and record.blocks else None
+    return max(0.0, 1 - busy_s / present(record.blocks.step_s if busy_s and record.blocks else None))
 
 
-def _busy_step_s(record: Record) -> float | None:
-    return value_of(record, "busy_step_s") if record.trial["device"] == "cuda" else None
+def _busy_step_s(record: Record) -> float:
+    if record.trial["device"] != "cuda":
+        raise Missing("a CPU is device and host in one")
+    return from_result.value(record, "busy_step_s")
 
 
-def _late_over_early(_: StudyRecords, record: Record) -> float | None:
+def _late_over_early(_: StudyRecords, record: Record) -> float:
     """Return images/s of the second half of the timed blocks over the first half; an odd middle block is left out."""
     times = record.blocks.host_s if record.blocks else []
     half = len(times) // 2
-    return sum(times[:half]) / sum(times[-half:]) if half else None
+    return over(sum(times[:half]), sum(times[-half:]) if half else None)
 
 
-def _between_blocks_share(_: StudyRecords, record: Record) -> float | None:
+def _between_blocks_share(_: StudyRecords, record: Record) -> float:
     """Return the share of the timed part that lies between blocks, in no block's time: losses and progress are read.
 
-    None for a record with bursts between its blocks.
+    Raise Missing for a record with bursts between its blocks.
     """
     blocks = record.blocks
     if blocks is None or len(blocks.at_s) < 2 or blocks.launches_per_s:
-        return None
+        raise Missing
     span_s = blocks.at_s[-1] + blocks.host_s[-1] - blocks.at_s[0]
-    return max(0.0, 1 - blocks.timed_s / span_s) if span_s > 0 else None
+    return max(0.0, 1 - over(blocks.timed_s, max(span_s, 0.0)))
 
 
-def _training_90_epochs_s(_: StudyRecords, record: Record) -> float | None:
-    rate = value_of(record, "images_per_s")
-    return IMAGES_OF_90_EPOCHS / rate if rate else None
-
-
-def _cost_per_million_images(results: StudyRecords, record: Record) -> float | None:
+def _cost_per_million_images(results: StudyRecords, record: Record) -> float:
     """Return the cost in the profile's currency; a trial on some of its devices pays its share of the hour."""
     device = results.profile.device
-    price, rate = results.profile.price_of(record.trial["device"]), value_of(record, "images_per_s")
-    if price is None or not rate:
-        return None
+    price = present(
+        results.profile.price_of(record.trial["device"]),
+        f"params/{results.profile.name}.yaml gives no price: add `cost` with `currency`, `per_hour` (`value` and "
+        "`source`) and, for the CPU beside a GPU, `cpu_per_hour`",
+    )
     share = record.devices_used / device.count if record.trial["device"] == device.kind else 1.0
-    return 1e6 / rate * share * price.value / HOUR_S
+    return over(1e6, from_result.value(record, "images_per_s")) * share * price.value / HOUR_S
 
 
-def _roofline_fraction(results: StudyRecords, record: Record) -> float | None:
-    """Return images/s over the bound by measured ceilings; None without one of the trial's precision."""
-    rate, trial = value_of(record, "images_per_s"), record.as_trial
+def _roofline_fraction(results: StudyRecords, record: Record) -> float:
+    """Return images/s over the bound by measured ceilings. Raise Missing without one of the trial's precision."""
+    rate, trial = from_result.value(record, "images_per_s"), record.as_trial
     ceilings, work = roofline.measured(results, trial, record.pass_number), roofline.work_of(results, trial)
-    if rate is None or work is None or ceilings.flop_per_s is None:
-        return None
-    limit = roofline.bound(work, ceilings)
-    return rate / limit.images_per_s if limit else None
+    if ceilings.flop_per_s is None:
+        raise Missing(f"no ceiling of {trial.precision.upper()} was measured")
+    limit = roofline.bound(work, ceilings) if work else None
+    return over(rate, limit.images_per_s if limit else None)
 
 
-def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
+def _fp32_utilisation(results: StudyRecords, record: Record) -> float:
     """Return FLOP done / (peak FLOP/s x elapsed time) in FP32 (CERN, 3.2). The peak is nominal, else measured."""
-    rate, trial = value_of(record, "flop_per_s"), record.as_trial
-    if rate is None or trial.precision != "fp32":
-        return None
+    rate, trial = from_result.value(record, "flop_per_s"), record.as_trial
+    if trial.precision != "fp32":
+        raise Missing
     peak = roofline.fp32_peak(results, trial, record.pass_number)
-    return rate / (peak * record.devices_used) if peak else None
+    return rate / (present(peak or None, "no ceiling of FP32 was measured") * record.devices_used)
 
 
-def _host_copy_share(results: StudyRecords, record: Record) -> float | None:
+def _host_copy_share(results: StudyRecords, record: Record) -> float:
     """Return the share of a batch's time that its copies take: what the same trial of this pass saves without them."""
     trial = record.as_trial
     if trial.workload != "infer" or trial.copies != "included":
-        return None
+        raise Missing
     without = {other.pass_number: other for other in results.ok(replace(trial, copies="excluded"))}
-    same_pass = without.get(record.pass_number)
-    rate, faster = (value_of(one, "images_per_s") if one else None for one in (record, same_pass))
-    return max(1 - rate / faster, 0.0) if rate and faster else None  # below 0 by noise alone
+    same_pass = present(without.get(record.pass_number), "no prediction without copies was timed in the same run")
+    rate, faster = (from_result.value(each, "images_per_s") for each in (record, same_pass))
+    return max(1 - over(rate, faster), 0.0)  # below 0 by noise alone
 
 
-_DERIVED: dict[str, Callable[[StudyRecords, Record], float | None]] = {
-    "images_per_s_per_device": _images_per_s_per_device,
+_DERIVED: dict[str, Callable[[StudyRecords, Record], float]] = {
+    **{name: partial(_peak, metric=name) for name in PEAKS},
+    "images_per_s_per_device": lambda _, record: from_result.value(record, "images_per_s") / record.devices_used,
     "power_fraction": _power_fraction,
     "device_images_per_s": _device_images_per_s,
     "host_share": _host_share,
     "host_copy_share": _host_copy_share,
     "between_blocks_share": _between_blocks_share,
     "late_over_early": _late_over_early,
-    "training_90_epochs_s": _training_90_epochs_s,
+    "training_90_epochs_s": lambda _, record: over(IMAGES_OF_90_EPOCHS, from_result.value(record, "images_per_s")),
     "roofline_fraction": _roofline_fraction,
     "launch_roof_flop_per_s": roofline.launch_roof_flop_per_s,
     "cost_per_million_images": _cost_per_million_images,

@@ -25,7 +25,8 @@ from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
 from workbook.hardware.profile import Peaks, Profile
 from workbook.records import Record
-from workbook.results.from_result import value_of
+from workbook.results.from_result import value
+from workbook.results.missing import Missing, over, present
 from workbook.results.study_records import StudyRecords
 from workbook.trials.inputs import input_bytes
 from workbook.trials.recipes import weight_passes
@@ -121,17 +122,17 @@ def bound(work: Work, ceilings: Ceilings) -> Bound | None:
     return Bound(work.images / times[limit], limit)
 
 
-def launch_roof_flop_per_s(results: StudyRecords, record: Record) -> float | None:
+def launch_roof_flop_per_s(results: StudyRecords, record: Record) -> float:
     """Return the FLOP/s that launches allow an eager loop on one GPU, by the launch rate of the same pass.
 
-    None for other trials, without a count of kernels, and without a launch rate.
+    Raise Missing for other trials, without a count of kernels, and without a launch rate.
     """
     trial = record.as_trial
-    kernels, flop = (value_of(record, metric) for metric in ("kernels_per_step", "flop_per_step"))
-    if trial.engine != "eager" or trial.devices != 1 or not kernels or flop is None:
-        return None
+    if trial.engine != "eager" or trial.devices != 1 or trial.device != "cuda":
+        raise Missing("only an eager loop on one GPU has it")
+    kernels, flop = (value(record, metric) for metric in ("kernels_per_step", "flop_per_step"))
     rate = results.ceiling("launch_rate", "launches_per_s", device=trial.device, pass_number=record.pass_number)
-    return None if rate is None else flop * rate / kernels
+    return over(flop * present(rate, "the launch rate was not measured in the same run"), kernels)
 
 
 WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}

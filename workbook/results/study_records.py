@@ -103,6 +103,17 @@ class StudyRecords:
         ]
         return len(read) > 1 and len({end for statistic in read for end in (statistic.low, statistic.high)}) == 1
 
+    @cached_property
+    def unreadable(self) -> dict[tuple[str, str], str]:
+        """(source, metric) -> the first reason why this machine could not read the metric."""
+        return {
+            (source, metric): reason
+            for record in reversed(self.records)
+            if record.telemetry
+            for source, reasons in record.telemetry.missing.items()
+            for metric, reason in reasons.items()
+        }
+
     @property
     def protocol(self) -> int:
         """The protocol of the records; this version's without any."""

@@ -29,6 +29,7 @@ from workbook.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_
 from workbook.results.from_telemetry import of_record
 from workbook.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from workbook.results.metrics import metric_of, why_missing
+from workbook.results.missing import or_none
 from workbook.results.study_records import StudyRecords, image_set, measured_gpus
 from workbook.trials.recipes import mode_name
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
@@ -151,7 +152,7 @@ class Results:
         """Return one row per label of a record: `label` (such as `convolution_kernel`) and `text`."""
 
         def of(record: Record) -> Rows:
-            return ((name, text) for name in LABELS if (text := label(record, name)) is not None)
+            return ((name, text) for name in LABELS if (text := or_none(label, record, name)) is not None)
 
         return self._long(["label", "text"], of)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from workbook.results.metrics import NO_BURSTS
+from workbook.results.from_result import NO_BURSTS
 
 LEAST = 3  # points, and hosts between hosts: fewer decide nothing
 TINY = 1e-18  # sum of squares of logs that is rounding alone
