@@ -148,7 +148,9 @@ def dots(
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
             for row in points.to_dict("records"):
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
-                _whisker(axes, row, place, scale, look.colour)
+                low, high = row["low"] * scale, row["high"] * scale
+                if np.isfinite(high - low):  # the axes cut off what lies outside them
+                    axes.hlines(place, low, high, color=look.colour, linewidth=2, zorder=2.5)
                 axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 if numbers:
                     notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
@@ -257,13 +259,6 @@ def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
 
 def _value(row: Mapping[str, Any], metric: str) -> str:
     return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
-
-
-def _whisker(axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str) -> None:
-    """Draw the interval of a row, if it has one; the axes cut off what lies outside them."""
-    low, high = row["low"] * scale, row["high"] * scale
-    if np.isfinite(high - low):
-        axes.hlines(place, low, high, color=hexadecimal, linewidth=2, zorder=2.5)
 
 
 def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:
