@@ -31,7 +31,7 @@ def write_fingerprint(
     listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in listed}
     properties = _side_by_side(list(hosts.values()))
-    alike = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
+    common = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
     studies = [_study(records) | {"shown": records in results.selected} for records in listed]
     differing = [column for column in _SETTINGS if len({row[column] for row in studies}) > 1]
     write_template(
@@ -44,8 +44,8 @@ def write_fingerprint(
         settings=[f"{column} {studies[0][column]}" for column in _SETTINGS if studies and column not in differing],
         hosts=list(hosts),
         differing=[(name, values) for name, values in properties if len(set(values)) > 1],
-        alike=[item for item in alike if not item[0].startswith(_DETAILS)],
-        details=[item for item in alike if item[0].startswith(_DETAILS)],
+        common=[item for item in common if not item[0].startswith(_DETAILS)],
+        details=[item for item in common if item[0].startswith(_DETAILS)],
         rendered=rendered,
     )
 
