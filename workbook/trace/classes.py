@@ -138,7 +138,7 @@ _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
 )
 _OPERATOR_RULES = [(re.compile(pattern), kind) for pattern, kind in _OPERATORS]
 # Namespaces whose operators compute. Autograd's only call operators, and `c10d`'s hand gradients to other threads.
-_COMPUTING = ("aten::", "mkldnn::", "mkldnn_prepacked::", "onednn::", "quantized::", "torchvision::", "prepacked::")
+COMPUTING = ("aten::", "mkldnn::", "mkldnn_prepacked::", "onednn::", "quantized::", "torchvision::", "prepacked::")
 
 _MAX_POOL_BACKWARD = re.compile(r"max_?pool\w*backward|pooling_bw\w*max|max_?pool\w*_(bw|grad)|maxpool\w*bwd")
 
@@ -147,7 +147,11 @@ _MAX_POOL_BACKWARD = re.compile(r"max_?pool\w*backward|pooling_bw\w*max|max_?poo
 def of_kernel(name: str) -> Known:
     """Return the class of a kernel by its name, and the algorithm of a convolution."""
     bare = without_arguments(name).lower()
-    kernel = _triton(bare) if bare.startswith("triton_") else _by_rules(bare)
+    if bare.startswith("triton_"):
+        kernel = _triton(bare)
+    else:
+        fitting = (Known(kind, algorithm) for pattern, kind, algorithm in _KERNEL_RULES if pattern.search(bare))
+        kernel = next(fitting, Known(None))
     if kernel.kind == "convolution" and kernel.algorithm == "implicit_gemm" and _on_tensor_cores(bare):
         kernel = kernel._replace(algorithm="tensor_core")
     return kernel._replace(
@@ -165,11 +169,6 @@ def of_operator(name: str) -> Known:
     return Known(kind, "library" if kind == "convolution" else None, max_pool_backward=backward)
 
 
-def computes(name: str) -> bool:
-    """Return whether an operator computes something itself."""
-    return name.startswith(_COMPUTING)
-
-
 def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
     """Return the algorithm of a convolution whose operator launched the product `kernel` after `before` ("" for none).
 
@@ -180,13 +179,6 @@ def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
     if "winograd_nonfused" in before and "Output" not in before:
         return "winograd"
     return "tensor_core" if _on_tensor_cores(without_arguments(kernel).lower()) else "implicit_gemm"
-
-
-def _by_rules(bare: str) -> Known:
-    for pattern, kind, algorithm in _KERNEL_RULES:
-        if pattern.search(bare):
-            return Known(kind, algorithm)
-    return Known(None)
 
 
 def _on_tensor_cores(bare: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbook.records.traced import Algorithm, KernelClass
-from workbook.trace.classes import Known, computes, of_convolutions_matrix_product, of_kernel, of_operator
+from workbook.trace.classes import COMPUTING, Known, of_convolutions_matrix_product, of_kernel, of_operator
 from workbook.trace.events import Events, Integers, Mask
 from workbook.trace.found import Label
 from workbook.trace.names import short_name
@@ -101,5 +101,5 @@ def _ask_operators(classes: list[Known], piece: Cut, index: Integers) -> None:
 
 def computing(events: Events) -> Integers:
     """Return the indices of operators that compute. Autograd's and process groups' only start other work."""
-    fits = np.array([computes(name) for name in events.names], dtype=bool)
+    fits = np.array([name.startswith(COMPUTING) for name in events.names], dtype=bool)
     return np.flatnonzero(events.are("operator") & fits[events.name]) if len(events) else np.zeros(0, dtype=np.int64)

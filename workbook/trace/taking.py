@@ -69,7 +69,10 @@ def take_trace(
     compressed, even if it holds nothing. Raise UntracedError if the profiler fails or the first piece holds nothing. An
     error of a step stops the profiler and is raised.
     """
-    _check_activities(on_gpu=on_gpu)
+    from torch import profiler
+
+    if lacking := [kind.name for kind in _activities(on_gpu=on_gpu) if kind not in profiler.supported_activities()]:
+        raise UntracedError(f"this build of PyTorch traces no {lacking[0]} activity")
     taken = Taken(asked_for)
     with temporary_folder() as folder, _quiet_collector():
         file = folder / "piece.json"
@@ -110,13 +113,6 @@ def _steps_of_piece(taken: Taken, left_s: float, step_s: float) -> int:
     most = MOST_STEPS if taken.steps else FIRST_STEPS
     in_time = int(left_s / step_s) - WARM_UP_STEPS if step_s else most
     return max(1, min(most, taken.asked_for - taken.steps, in_time))
-
-
-def _check_activities(*, on_gpu: bool) -> None:
-    from torch import profiler
-
-    if lacking := [kind.name for kind in _activities(on_gpu=on_gpu) if kind not in profiler.supported_activities()]:
-        raise UntracedError(f"this build of PyTorch traces no {lacking[0]} activity")
 
 
 def _activities(*, on_gpu: bool) -> list[Any]:
