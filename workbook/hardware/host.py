@@ -23,9 +23,8 @@ from labkit.devices import Gpu, nvidia, pci_device, visible
 from labkit.errors import LabkitError, UserError
 from labkit.files import replacing
 from workbook.hardware import identity
-from workbook.hardware.control_groups import cpu_quota, memory_limit
-from workbook.hardware.cpu_limits import usable_cores, usable_threads
 from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
+from workbook.hardware.limits import cpu_quota, memory_limit, usable_cores, usable_threads
 from workbook.paths import ROOT, reports_folder
 
 SOURCE = ("labkit", "workbook", "notebooks")  # folders of the code that measures

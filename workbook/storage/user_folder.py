@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labkit.data.identity import JPEG_ENDINGS
 from labkit.errors import DataError
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.storage.forms import Index, Sample, changed_ns, checksum_of
 
 LAYOUT = "the layout is train/<class>/*.JPEG, one folder of images per class"
