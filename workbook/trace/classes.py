@@ -1,9 +1,15 @@
-"""Classes of kernels and operators by their names, and algorithms of convolutions.
+"""Classes of kernels, operators and calls by their names, algorithms of convolutions, and short names for tables.
 
 The names are those of cuDNN, cuBLAS, CUTLASS, PyTorch, Inductor and NCCL from Kepler to Blackwell, and of labkit's own
 Triton kernels. The first rule that matches counts. Algorithms of convolutions have NVIDIA's names: `dgrad_engine` and
 `wgrad_alg0_engine` are sums of matrix products whose matrices are never stored (implicit, in cuDNN's guide). Names of
 kernels on tensor cores say so (`s1688`, `tensor16x8x8`, `warpgroup`, `hmma`).
+
+Classes of CUDA's runtime and driver calls follow the NYU paper: launching, cleaning up (the paper's cudaEventDestroy),
+and memory and device calls (it names cudaGetDeviceProperties, cuDeviceGetAttribute, cuDeviceTotalMem and cudaSetDevice;
+copies count too). Here, waiting is a separate class: the host's waiting time shows how long the device works, and
+nothing about the call. cudaStreamWaitEvent makes only the stream wait, not the host, so its class is not `wait`. HIP
+uses the same words, so its calls get the same classes.
 """
 
 from __future__ import annotations
@@ -12,8 +18,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from workbook.records.traced import Algorithm, KernelClass
-from workbook.trace.names import without_arguments
+from workbook.records.traced import Algorithm, CallClass, KernelClass
 
 
 class Known(NamedTuple):
@@ -142,6 +147,29 @@ COMPUTING = ("aten::", "mkldnn::", "mkldnn_prepacked::", "onednn::", "quantized:
 
 _MAX_POOL_BACKWARD = re.compile(r"max_?pool\w*backward|pooling_bw\w*max|max_?pool\w*_(bw|grad)|maxpool\w*bwd")
 
+# Patterns of the name after `cuda`, `cu` or `hip`; the first match counts.
+_CALLS: tuple[tuple[str, CallClass], ...] = (
+    (r"(graph|module|extmodule)?launch", "launch"),
+    (r".*(destroy|unload|unregister|release|free)|devicereset", "clean_up"),
+    (r".*synchronize", "wait"),
+    (r".*(mem|alloc)|pointergetattribute|(get)?device(get|can|total|compute)|getdevice", "memory"),
+)
+_CALL_RULES = [(re.compile(pattern), kind) for pattern, kind in _CALLS]
+_PREFIX = re.compile(r"^(cuda|cu|hip)")
+
+LONGEST_NAME = 240  # characters of a shortened name: names of different kernels may differ only at their ends
+# Names of wrappers around the function that a PyTorch element-wise kernel or reduction is made for.
+_AROUND = re.compile(
+    r"^(A|B)?(Unary|Binary)Functor$|^gpu_kernel_impl(_nocast)?$|^func_wrapper_t$|^ReduceOp$|^OpaqueType$|^Array$|^detail$"
+    r"|^memory$|^(Trivial)?OffsetCalculator$|^TensorIterator(Base)?$|^Load\w*|^Store\w*|^BinaryFunctor$|^templates$"
+    r"|^TensorListMetadata$|^FusedOptimizerTensorListMetadata$|^binary_internal$|^cuda$|^CUDAGeneratorImpl$"
+)
+_WORDS = re.compile(r"at::native::(?:\w+::)*(\w+)")
+_MADE_FOR = re.compile(r"elementwise|reduce_kernel|multi_tensor_apply|index_elementwise|distribution")
+_ANONYMOUS = ("(anonymous namespace)::", "<unnamed>::", "_GLOBAL__N_")
+_TAIL = re.compile(r"_execute_(\w+_)?kernel_\w*$")  # names the library that an xmma kernel was compiled into
+_CASTS = re.compile(r"\((?:int|bool|unsigned int|[\w:]+_t)\)")
+
 
 @lru_cache(maxsize=8192)
 def of_kernel(name: str) -> Known:
@@ -206,3 +234,50 @@ def _triton(bare: str) -> Known:
     if _ONLY_LAYOUT.match(fused):
         return Known("layout")
     return Known("element_wise" if form == "poi" else "reduction")
+
+
+@lru_cache(maxsize=1024)
+def class_of_call(name: str) -> CallClass:
+    """Return the class of a call, `other` if no pattern matches its name."""
+    bare = _PREFIX.sub("", name.lower())
+    return next((kind for pattern, kind in _CALL_RULES if pattern.match(bare)), "other")
+
+
+@lru_cache(maxsize=4096)
+def without_arguments(name: str) -> str:
+    """Return a demangled name without result type, arguments and anonymous namespaces, any other name unchanged."""
+    for anonymous in _ANONYMOUS:
+        name = name.replace(anonymous, "")
+    name = name.removeprefix("void ").replace("operator()()", "operator_call")
+    return _before(name, "(")
+
+
+@lru_cache(maxsize=4096)
+def short_name(name: str) -> str:
+    """Return a name as a table shows it, with only those template arguments that tell kernels apart."""
+    bare = without_arguments(name)
+    head, opened, arguments = bare.partition("<")
+    head = head.removeprefix("at::native::").removeprefix("at::cuda::")
+    if not opened:
+        return _cut(_TAIL.sub("", head))
+    first = _before(arguments, ",>")
+    if head.endswith("::Kernel") and re.fullmatch(r"\w+", first):  # CUTLASS: the only argument's name says all
+        return _cut(first)
+    if _MADE_FOR.search(head):
+        words = [word for word in _WORDS.findall(arguments) if not _AROUND.match(word)]
+        return _cut(f"{head}<{words[0]}>" if words else head)
+    return _cut(f"{head}<{_CASTS.sub('', arguments).replace('at::native::', '')}")
+
+
+def _before(text: str, stops: str) -> str:
+    """Return the text before the first of the characters `stops` outside template brackets."""
+    depth = 0
+    for at, character in enumerate(text):
+        if at and depth == 0 and character in stops:
+            return text[:at].strip()
+        depth += (character == "<") - (character == ">")
+    return text.strip()
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbook.records.traced import Algorithm, KernelClass
-from workbook.trace.classes import COMPUTING, Known, of_convolutions_matrix_product, of_kernel, of_operator
+from workbook.trace.classes import COMPUTING, Known, of_convolutions_matrix_product, of_kernel, of_operator, short_name
 from workbook.trace.events import Events, Integers, Mask
-from workbook.trace.found import Label
-from workbook.trace.names import short_name
 from workbook.trace.pieces import Cut, Sections
 from workbook.trace.spans import innermost
+from workbook.trace.sums import Label
 
 # Classes that a section gives to kernels with unspecific names: an addition in the optimiser's step is `optimiser`.
 OF_SECTION: dict[str, KernelClass] = {"load": "loader", "loss": "loss", "optimiser": "optimiser"}
