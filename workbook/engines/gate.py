@@ -29,7 +29,7 @@ from torch import nn
 
 from workbook.engines.damping import calm
 from workbook.engines.precision import TOLERANCES, Tolerance
-from workbook.engines.tolerated import Difference, checked
+from workbook.engines.tolerances import Difference, checked
 from workbook.engines.training import Training
 from workbook.errors import GateError
 
