@@ -281,14 +281,16 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     `committed` is the time of the last commit to a line of its tests; empty if unknown.
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
-    tested, dated = verdict != "not testable here", _dated(finding, committed)
-    late = "Its test is newer." if _order(finding, committed) in (AMONG, AFTER) else ""
+    tested, starts, order = verdict != "not testable here", _starts(finding), _order(finding, committed)
+    changed = f"The test last changed at {committed} UTC" if committed else "It is not known here when the test changed"
+    made = f"The records are of {' to '.join(dict.fromkeys(starts))} UTC." if starts else "There are no records."
+    late = "Its test is newer." if order in (AMONG, AFTER) else ""
     line = _summary(finding, "", paper.name, late)
     parts = (paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING, line["Verdict"])
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(cases_html(judged) for judged in finding.tests if judged.cases)
     notes = [
-        f"{paper.name}, {claim.where}. {dated}",
+        f"{paper.name}, {claim.where}. {changed}{f', {order}' if order else ''}. {made}",
         tested and finding.scope and f"The claim is judged {finding.scope}.",
         finding.is_direction and f"No test here judges: {listing(finding.not_judged)}.",
         sentence(finding.reason),
@@ -328,11 +330,3 @@ def _order(finding: Finding, committed: str) -> str:
     if not starts or not committed:
         return ""
     return BEFORE if committed < starts[0] else AFTER if committed > starts[1] else AMONG
-
-
-def _dated(finding: Finding, committed: str) -> str:
-    """Return a sentence on when the test last changed and when its records were made."""
-    starts, order = _starts(finding), _order(finding, committed)
-    changed = f"The test last changed at {committed} UTC" if committed else "It is not known here when the test changed"
-    made = f"The records are of {' to '.join(dict.fromkeys(starts))} UTC." if starts else "There are no records."
-    return f"{changed}{f', {order}' if order else ''}. {made}"
