@@ -134,7 +134,8 @@ def dots(
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
         printed = [] if ticks is None else [ticks["value"]]
-        marks = _marks(ticks)
+        labels = [] if ticks is None else ticks["label"].dropna().unique() if "label" in ticks else ["reference"]
+        marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels)}
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
         chosen = looks(rows.frame[hue], hue) if hue else {None: Look(colour("ink"), "o")}
@@ -247,14 +248,6 @@ def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
         return []
     drawn = set(rows.frame.dropna(subset=["value"])[rows.hue])
     return [(label(rows.hue, kind), look) for kind, look in chosen.items() if kind in drawn]
-
-
-def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
-    """Return the marker of each kind of reference value, by its name in the legend."""
-    if ticks is None:
-        return {}
-    names = list(ticks["label"].dropna().unique()) if "label" in ticks else ["reference"]
-    return {name: _TICKS[place % len(_TICKS)] for place, name in enumerate(names)}
 
 
 def _value(row: Mapping[str, Any], metric: str) -> str:
