@@ -71,13 +71,16 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
             f"{name} highest SM clock": quantity(gpu.get("max_sm_clock_hz") or NAN, "sm_clock_hz", 4),
             f"{name} highest memory clock": quantity(gpu.get("max_memory_clock_hz") or NAN, "memory_clock_hz", 4),
         }
+    quota = MISSING
+    if "cpu_quota" in host:
+        quota = "none" if host["cpu_quota"] is None else f"{host['cpu_quota']:g} processors"
     properties |= {
         "Recognised by": host.get("recognised_by") or MISSING,
         "Hardware fingerprint": fingerprint(host),
         "CPU": ", ".join(filter(None, [host["cpu"], host.get("cpu_family")])),
         "Cores, threads": f"{host['cpu_cores']}, {host['cpu_threads']}",
         "Usable threads": str(host.get("usable_threads") or host["cpu_threads"]),
-        "CPU quota": _quota(host),
+        "CPU quota": quota,
         "CPU features": ", ".join(host.get("cpu_features") or []) or MISSING,
         "Host memory": _gib(host["memory_bytes"]),
         "System": host["os"],
@@ -89,12 +92,6 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
         properties[where] = packages.get("python") or MISSING
         properties |= {f"{where}: {name}": packages[name] for name in sorted(packages) if name != "python"}
     return {**properties, "Notes": "; ".join(host.get("notes") or []) or "none"}
-
-
-def _quota(host: dict[str, Any]) -> str:
-    if "cpu_quota" not in host:
-        return MISSING
-    return "none" if host["cpu_quota"] is None else f"{host['cpu_quota']:g} processors"
 
 
 def _study(shown: StudyRecords) -> dict[str, Any]:
