@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from workbook.engines.damping import calm
+from workbook.engines.damping import weaken
 from workbook.engines.precision import TOLERANCES, Tolerance
 from workbook.engines.tolerances import Difference, checked
 from workbook.engines.training import Training
@@ -64,7 +64,7 @@ def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
     Nothing waits for the device between the steps. So the gate finds a step that overwrites what the step before reads.
     """
     torch.manual_seed(seed)
-    calm(training.model, training.masters())
+    weaken(training.model, training.masters())
     training.set_learning_rate(LEARNING_RATE)
     before = _on_host(training)
     # With several devices, each would draw its own random numbers for dropout, so nothing is dropped there.

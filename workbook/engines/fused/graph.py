@@ -139,7 +139,10 @@ class _Reader:
         if isinstance(module, nn.Conv2d | nn.Linear):
             return self._convolution(node, module)
         if isinstance(module, nn.ReLU) or node.target in (functional.relu, torch.relu):
-            return self._with_relu(node)
+            number = self._number[node.args[0]]
+            self._extend(node, number, relu=True)
+            self._closed.add(number)
+            return number
         if node.target in _ADDITIONS:
             return self._with_addition(node)
         if isinstance(module, nn.MaxPool2d):
@@ -175,12 +178,6 @@ class _Reader:
         facts = {"stride": stride, "pad": pad, "is_product": isinstance(module, nn.Linear)}
         bias = None if bias is None else bias.detach()
         return self._add(node, "convolution", [source], weight=weight, bias=bias, **facts)
-
-    def _with_relu(self, node: fx.Node) -> int:
-        number = self._number[node.args[0]]
-        self._extend(node, number, relu=True)
-        self._closed.add(number)
-        return number
 
     def _with_addition(self, node: fx.Node) -> int:
         """Add in the later of both operands, a convolution, which finds the other operand's value ready."""

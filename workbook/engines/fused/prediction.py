@@ -57,14 +57,10 @@ class FusedPredictor(Predictor):
         assert self._network is not None, "prepare first"
         logits = self._network(images)
         if not self._is_held:
-            self._hold(images[:HELD_IMAGES])
+            apart = self._network.differences(images[:HELD_IMAGES])
+            worst = max(apart, key=apart.__getitem__)
+            claim = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
+            check(claim, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
+            self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
+            self._is_held = True
         return logits
-
-    def _hold(self, images: torch.Tensor) -> None:
-        assert self._network is not None
-        apart = self._network.differences(images)
-        worst = max(apart, key=apart.__getitem__)
-        claim = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
-        check(claim, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
-        self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
-        self._is_held = True
