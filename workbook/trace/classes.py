@@ -21,7 +21,7 @@ from typing import NamedTuple
 from workbook.records.traced import Algorithm, CallClass, KernelClass
 
 
-class Known(NamedTuple):
+class Class(NamedTuple):
     """Class and algorithm of a kernel or operator by its name. `kind` is None where no rule matches the name."""
 
     kind: KernelClass | None
@@ -172,14 +172,14 @@ _CASTS = re.compile(r"\((?:int|bool|unsigned int|[\w:]+_t)\)")
 
 
 @lru_cache(maxsize=8192)
-def of_kernel(name: str) -> Known:
+def of_kernel(name: str) -> Class:
     """Return the class of a kernel by its name, and the algorithm of a convolution."""
     bare = without_arguments(name).lower()
     if bare.startswith("triton_"):
         kernel = _triton(bare)
     else:
-        fitting = (Known(kind, algorithm) for pattern, kind, algorithm in _KERNEL_RULES if pattern.search(bare))
-        kernel = next(fitting, Known(None))
+        fitting = (Class(kind, algorithm) for pattern, kind, algorithm in _KERNEL_RULES if pattern.search(bare))
+        kernel = next(fitting, Class(None))
     if kernel.kind == "convolution" and kernel.algorithm == "implicit_gemm" and _on_tensor_cores(bare):
         kernel = kernel._replace(algorithm="tensor_core")
     return kernel._replace(
@@ -189,12 +189,12 @@ def of_kernel(name: str) -> Known:
 
 
 @lru_cache(maxsize=4096)
-def of_operator(name: str) -> Known:
+def of_operator(name: str) -> Class:
     """Return the class of a PyTorch operator by its name. A convolution's library chooses its algorithm."""
     bare = name.rpartition("::")[2].lower()
     kind = next((kind for pattern, kind in _OPERATOR_RULES if pattern.search(bare)), None)
     backward = _MAX_POOL_BACKWARD.search(bare) is not None or "maxpool2dwithindicesbackward" in bare
-    return Known(kind, "library" if kind == "convolution" else None, max_pool_backward=backward)
+    return Class(kind, "library" if kind == "convolution" else None, max_pool_backward=backward)
 
 
 def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
@@ -213,27 +213,27 @@ def _on_tensor_cores(bare: str) -> bool:
     return _TENSOR_CORE.search(bare) is not None and _NO_TENSOR_CORE.search(bare) is None
 
 
-def _triton(bare: str) -> Known:
+def _triton(bare: str) -> Class:
     match = _TRITON.match(bare)
     assert match is not None
     form, fused = match[1] or "", match[2]
     if form.startswith("convolution") or (form == "tem" and "conv" in fused):
-        return Known("convolution", "tensor_core")
+        return Class("convolution", "tensor_core")
     if form in ("tem", "mm", "bmm", "addmm") or form.startswith("flex"):
-        return Known("matrix_product")
+        return Class("matrix_product")
     if form == "for":  # one kernel for many tensors: Inductor compiles an optimiser to that
-        return Known("optimiser")
+        return Class("optimiser")
     if re.search(r"batch_norm|var_mean", fused):
-        return Known("batch_norm")
+        return Class("batch_norm")
     if "pool" in fused:
-        return Known("pooling")
+        return Class("pooling")
     if re.search(r"nll_loss|softmax|cross_entropy|mse_loss", fused):
-        return Known("loss")
+        return Class("loss")
     if not form:
-        return Known(None)
+        return Class(None)
     if _ONLY_LAYOUT.match(fused):
-        return Known("layout")
-    return Known("element_wise" if form == "poi" else "reduction")
+        return Class("layout")
+    return Class("element_wise" if form == "poi" else "reduction")
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbook.records.traced import Algorithm, KernelClass
-from workbook.trace.classes import COMPUTING, Known, of_convolutions_matrix_product, of_kernel, of_operator, short_name
+from workbook.trace.classes import COMPUTING, Class, of_convolutions_matrix_product, of_kernel, of_operator, short_name
 from workbook.trace.events import Events, Integers, Mask
 from workbook.trace.pieces import Cut, Sections
 from workbook.trace.spans import innermost
@@ -60,7 +60,7 @@ def of_section(kind: KernelClass | None, section: str) -> KernelClass:
     return kind or "other"
 
 
-def _ask_operators(classes: list[Known], piece: Cut, index: Integers) -> None:
+def _ask_operators(classes: list[Class], piece: Cut, index: Integers) -> None:
     """Replace in place, by the calling operators, unknown classes and matrix products that belong to convolutions."""
     events = piece.events
     unclear = [at for at, kernel in enumerate(classes) if kernel.kind in (None, "matrix_product")]
@@ -93,7 +93,7 @@ def _ask_operators(classes: list[Known], piece: Cut, index: Integers) -> None:
                 sooner = siblings[caller][: siblings[caller].index(at)]
                 before = next((names[sibling] for sibling in reversed(sooner) if not multiplies[sibling]), "")
                 algorithm = of_convolutions_matrix_product(names[at], before)
-            classes[at] = Known("convolution", algorithm)
+            classes[at] = Class("convolution", algorithm)
         elif classes[at].kind is None:
             classes[at] = operator
 
