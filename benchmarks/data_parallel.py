@@ -31,8 +31,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from labkit.data import DataSet, open_data
-from workbook.hardware.cpu_limits import usable_threads
 from workbook.hardware.host import Host, this_host
+from workbook.hardware.limits import usable_threads
 from workbook.hardware.profile import Profile, Timing
 from workbook.records import Blocks, Record
 from workbook.records.store import Store

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from labkit.data import DataSet, open_data
+from workbook.engines.batch_norm import fold_batch_norm
 from workbook.engines.calibration import calibration_batches
-from workbook.engines.folding import fold_batch_norm
 from workbook.engines.fused.graph import IMAGES, Graph, read
 from workbook.engines.fused.ranges import STEPS, calibrate
 from workbook.engines.state import free_memory

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.paths import ROOT
 
 PROCESS_BYTES = 3 * 2**30  # memory of a pytest process, with PyTorch and the processes that its tests start

@@ -24,7 +24,7 @@ from labkit.files import users_path
 from labkit.models import MODELS
 from labkit.timing.step import doubts
 from workbook.claims import Findings
-from workbook.claims.shown import evidence, verdicts
+from workbook.claims.reports import evidence, verdicts
 from workbook.datasets import check_use, data_at_scale, documents_of_user, stored_set
 from workbook.engines.weights_files import check_folder
 from workbook.hardware.environment import line_of_changers

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.data import open_data
 from tests.gpu.test_on_device import run
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.trials.trial import NO_DATA, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -11,7 +11,7 @@ from labkit.data import DataSet, open_data
 from labkit.models import build
 from tests.gpu.slow import slow
 from tests.prepared import predicting
-from workbook.engines.folding import fold_batch_norm
+from workbook.engines.batch_norm import fold_batch_norm
 from workbook.engines.fused.arithmetic import Arithmetic, in_bytes, in_half
 from workbook.engines.fused.graph import IMAGES, Layer
 from workbook.engines.fused.network import FusedNetwork

@@ -20,8 +20,11 @@ from torch import nn  # noqa: E402
 from workbook import ranks  # noqa: E402
 from workbook.engines import training  # noqa: E402
 from workbook.engines.exchange import buckets, side_stream  # noqa: E402
-from workbook.engines.exchange.bucket import Bucket, in_memory  # noqa: E402
-from workbook.engines.exchange.bucket_ways import ByNccl  # noqa: E402
+from workbook.engines.exchange.bucket import (  # noqa: E402
+    Bucket,
+    ByNccl,
+    in_memory,
+)
 from workbook.engines.exchange.buckets import Buckets, parts_of  # noqa: E402
 from workbook.errors import GateError  # noqa: E402
 from workbook.ranks import Team  # noqa: E402

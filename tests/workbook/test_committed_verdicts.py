@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 from tests.committed import committed_reports
 from workbook.claims import Findings
-from workbook.claims.shown import evidence, verdicts
+from workbook.claims.reports import evidence, verdicts
 from workbook.claims.verdict import FEWEST_RUNS, TESTED
 from workbook.paths import ROOT
 from workbook.results import difference, load

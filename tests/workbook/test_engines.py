@@ -34,7 +34,7 @@ from labkit.data.loaders import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.models import build  # noqa: E402
 from workbook.engines import device_loader, gate  # noqa: E402
 from workbook.engines.captured import CapturedStep  # noqa: E402
-from workbook.engines.damping import calm, calmed, damp  # noqa: E402
+from workbook.engines.damping import damp, weaken, weakened  # noqa: E402
 from workbook.engines.device_loader import DeviceLoader, HostFed  # noqa: E402
 from workbook.engines.precision import TOLERANCES, Tolerance  # noqa: E402
 from workbook.engines.schedule import learning_rates  # noqa: E402
@@ -434,8 +434,8 @@ def test_chains_of_convolutions_are_calmed_equally_as_tensors_masters_and_arrays
     before = {name: value.detach().numpy().copy() for name, value in model.named_parameters()}
     masters = [value.detach().clone() for value in model.parameters()]
     model.to(torch.bfloat16)
-    calm(model, masters)
-    expected = calmed(before)
+    weaken(model, masters)
+    expected = weakened(before)
     for name, value, master in zip(names, model.parameters(), masters, strict=True):
         assert torch.equal(value, master.to(torch.bfloat16)), f"{name}: the weights are their masters, rounded"
         # NumPy divides a sum of squares by n, PyTorch by n - 1

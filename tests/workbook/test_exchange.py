@@ -29,7 +29,7 @@ from tests.workbook.test_site import (
 )
 from workbook.claims.findings import Findings
 from workbook.claims.judge import judge_all
-from workbook.claims.shown import evidence
+from workbook.claims.reports import evidence
 from workbook.records import parse_line
 from workbook.registry import STUDIES
 from workbook.report.claims_page import write_claims

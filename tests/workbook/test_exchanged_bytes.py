@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from tests.faulty.campaign import records
 from tests.faulty.exchanging import TRACED, trials
 from tests.workbook.made_records import of_records
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.paths import ROOT
 from workbook.records import Record
 from workbook.records.traced import Traced

@@ -23,7 +23,7 @@ from tests.workbook.test_site import (
     said_in,
     taken,
 )
-from workbook.claims.shown import evidence
+from workbook.claims.reports import evidence
 from workbook.hardware.profile import load_profile
 from workbook.records import PROTOCOL
 from workbook.registry import STUDIES

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - needs torch
 
 from labkit.models import build  # noqa: E402
-from workbook.engines.folding import fold_batch_norm  # noqa: E402
+from workbook.engines.batch_norm import fold_batch_norm  # noqa: E402
 from workbook.engines.fused import tiles  # noqa: E402
 from workbook.engines.fused.arithmetic import in_bytes, in_half  # noqa: E402
 from workbook.engines.fused.graph import IMAGES, Layer, read  # noqa: E402

@@ -14,8 +14,8 @@ import pytest
 from labkit.devices import Gpu
 from labkit.errors import LabkitError, UserError
 from tests.faulty.campaign import HOST
-from workbook.hardware import control_groups, cpu_limits, identity
 from workbook.hardware import host as host_module
+from workbook.hardware import identity, limits
 from workbook.hardware.host import Host, read_host, this_host, write_host
 from workbook.hardware.identity import fingerprint
 
@@ -153,8 +153,8 @@ FILES = {
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that writes the files of control groups."""
-    monkeypatch.setattr(control_groups, "OWN", tmp_path / "self")
-    monkeypatch.setattr(control_groups, "GROUPS", tmp_path)
+    monkeypatch.setattr(limits, "OWN", tmp_path / "self")
+    monkeypatch.setattr(limits, "GROUPS", tmp_path)
 
     def write(files: dict[str, str]) -> None:
         for name, text in files.items():
@@ -167,17 +167,17 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("kind", FILES)
 def test_the_least_limit_of_all_groups_around_a_process_counts(kind: str, groups, monkeypatch) -> None:
     groups(FILES[kind])
-    assert (control_groups.cpu_quota(), control_groups.memory_limit()) == (1.5, 2**30)
+    assert (limits.cpu_quota(), limits.memory_limit()) == (1.5, 2**30)
     monkeypatch.setattr("joblib.cpu_count", lambda: 64)
-    assert cpu_limits.usable_threads() == 2
+    assert limits.usable_threads() == 2
     assert (this_host().cpu_quota, this_host().memory_bytes) == (1.5, 2**30)
 
 
 def test_without_a_limit_the_whole_machine_is_usable(groups, monkeypatch) -> None:
     groups({"self": "0::/user.slice", "user.slice/cpu.max": "max 100000", "user.slice/memory.max": "max"})
-    assert (control_groups.cpu_quota(), control_groups.memory_limit()) == (None, None)
+    assert (limits.cpu_quota(), limits.memory_limit()) == (None, None)
     monkeypatch.setattr("joblib.cpu_count", lambda: 64)
-    assert cpu_limits.usable_threads() == 64
+    assert limits.usable_threads() == 64
 
 
 # ---- which machine --------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from workbook.workloads import build_workload
 torch = pytest.importorskip("torch")
 
 from labkit.models import build as build_model  # noqa: E402
-from workbook.engines.folding import fold_batch_norm  # noqa: E402
+from workbook.engines.batch_norm import fold_batch_norm  # noqa: E402
 from workbook.engines.pool import Pool  # noqa: E402 - they need torch
 from workbook.engines.prediction_gate import compare  # noqa: E402
 from workbook.engines.regions import logits_function, loss_function  # noqa: E402

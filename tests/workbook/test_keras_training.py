@@ -90,7 +90,7 @@ KEPT = """
 import sys
 
 import jax
-from workbook.engines.keras.kept_programs import keep_programs, programs
+from workbook.engines.keras.program_cache import keep_programs, programs
 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 before = programs()

@@ -10,7 +10,7 @@ import pytest
 
 from labkit.errors import UserError
 from tests.workbook.made_records import HOST, blocks
-from workbook.claims.shown import evidence, recorded
+from workbook.claims.reports import evidence, recorded
 from workbook.hardware.host import this_host, write_host
 from workbook.records import PROTOCOL
 from workbook.records.store import Store

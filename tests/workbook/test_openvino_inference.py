@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from workbook.engines.calibration import calibration_batches  # noqa: E402
 from workbook.engines.openvino.network import has_bf16, missing  # noqa: E402
-from workbook.hardware.cpu_limits import usable_cores  # noqa: E402 - they need torch
+from workbook.hardware.limits import usable_cores  # noqa: E402 - they need torch
 from workbook.workloads.infer import InferWorkload  # noqa: E402
 
 PLAIN = Trial(

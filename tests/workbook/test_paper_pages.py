@@ -10,7 +10,7 @@ from bs4 import BeautifulSoup
 from tests.workbook.made_telemetry import PAPERS
 from tests.workbook.test_site import passes_of, put, reporting, said_in
 from workbook.claims.papers import Exhibit, Paper
-from workbook.claims.shown import evidence, verdicts
+from workbook.claims.reports import evidence, verdicts
 from workbook.registry import STUDIES
 from workbook.report.paper_pages import write_papers
 

@@ -24,7 +24,7 @@ from tests.faulty.campaign import TIMING, listed_for, records, run
 from tests.faulty.together import SLOW_S
 from tests.processes import eventually, ranks_now, workers_now
 from tests.workbook.conftest import Measured
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.paths import ROOT
 from workbook.records import Epochs, Record
 from workbook.reuters import open_documents

@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from tests.workbook.made_telemetry import PAPERS, hopper, made
 from workbook.claims.dates import committed
 from workbook.claims.papers import Paper
-from workbook.claims.shown import evidence
+from workbook.claims.reports import evidence
 from workbook.hardware.host import Host
 from workbook.hardware.profile import load_profile
 from workbook.records import PROTOCOL, Blocks, Planned, Record, short_hash
@@ -180,7 +180,7 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
     """Use this folder for reports. Take papers that are already read and draw no pictures, which saves time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(reports))
-        patch.setattr("workbook.claims.shown.load_papers", lambda: list(papers))
+        patch.setattr("workbook.claims.reports.load_papers", lambda: list(papers))
         patch.setattr("workbook.show.figure.Figure.svg", lambda *_: "<svg/>")
         patch.setattr("workbook.report.pages.committed", committed_once)
         yield patch

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.traces import ADDITION
-from workbook.trace.calls import class_of_call
-from workbook.trace.classes import of_kernel, of_operator
-from workbook.trace.names import LONGEST, short_name
+from workbook.trace.classes import LONGEST_NAME, class_of_call, of_kernel, of_operator, short_name
 
 NAMES = [
     line.split("|", 2)
@@ -155,5 +153,5 @@ def test_a_short_name_keeps_what_distinguishes_kernels(name: str, short: str) ->
 
 def test_short_names_fit_a_table_and_stay_distinct() -> None:
     names = [name for _, _, name in NAMES]
-    assert max(len(short_name(name)) for name in names) <= LONGEST
+    assert max(len(short_name(name)) for name in names) <= LONGEST_NAME
     assert len({short_name(name) for name in names}) == len(names)

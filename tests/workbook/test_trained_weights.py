@@ -35,7 +35,7 @@ from workbook.workloads._validation import scoring_split, split_sha256
 torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
-from workbook.engines.normalised import fold_back, has_batch_norm, normalise  # noqa: E402
+from workbook.engines.batch_norm import fold_back, has_batch_norm, normalise  # noqa: E402
 from workbook.engines.openvino.network import missing  # noqa: E402 - they need torch
 from workbook.engines.scoring import score  # noqa: E402
 from workbook.engines.torchvision_files import read_state  # noqa: E402

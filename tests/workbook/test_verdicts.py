@@ -24,9 +24,9 @@ from workbook.claims.evidence import Evidence, Side
 from workbook.claims.findings import COLUMNS, NOT_COUNTED, Findings, finding_html, verdict_cells
 from workbook.claims.judge import judge, judge_all
 from workbook.claims.papers import Paper, PublishedTable, load_papers
+from workbook.claims.reports import evidence as evidence_of_reports
 from workbook.claims.schema import Claim
 from workbook.claims.scope import ONE_HOST
-from workbook.claims.shown import evidence as evidence_of_reports
 from workbook.claims.verdict import GROUPS, MARKS, VERDICTS, Bounds, Case, Finding, Verdict
 from workbook.hardware.profile import Profile, load_profile
 from workbook.records import Blocks, Planned, Record, short_hash

@@ -49,18 +49,15 @@ def compare_images(over: Side, under: Side, metric: str, *, as_ratio: bool) -> B
         return ByImage(None, f"the networks are right on only {best:.1%} of the images: too few to measure a loss")
     a, b = (side[shared[0]].hits(accuracy) for side in (first, second))
     effect = paired_share_ratio(a, b) if as_ratio else paired_share_difference(a, b)
-    return ByImage(effect, "" if effect else "an accuracy of 0 has no ratio", _disagreement(first, second, accuracy))
+    most = 0
+    for side in (first, second):
+        hits = [side[number].hits(accuracy) for number in sorted(side)]
+        most = max([most, *(int((later != hits[0]).sum()) for later in hits[1:])])
+    note = f"passes differ in up to {most:,} images; the first pass is taken" if most else ""
+    return ByImage(effect, "" if effect else "an accuracy of 0 has no ratio", note)
 
 
 def of_passes(side: Side) -> dict[int, Scored]:
     """Return pass number -> the images that the pass scored."""
     by_pass = {record.pass_number: record.blocks for record in side.results.ok(side.trial)}
     return {number: blocks.scored for number, blocks in by_pass.items() if blocks and blocks.scored}
-
-
-def _disagreement(first: dict[int, Scored], second: dict[int, Scored], accuracy: Accuracy) -> str:
-    most = 0
-    for side in (first, second):
-        hits = [side[number].hits(accuracy) for number in sorted(side)]
-        most = max([most, *(int((later != hits[0]).sum()) for later in hits[1:])])
-    return f"passes differ in up to {most:,} images; the first pass is taken" if most else ""

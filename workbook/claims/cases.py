@@ -8,7 +8,7 @@ from typing import NamedTuple
 from workbook.claims.by_image import compare_images, is_by_image
 from workbook.claims.evidence import Side, difference, families, level, ratio
 from workbook.claims.reaching import is_one_sided, judged, least_ratio
-from workbook.claims.schema import Published, Test
+from workbook.claims.schema import Test
 from workbook.claims.verdict import DECIDING, Bounds, Case, Verdict
 from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value, within_sentence
 from workbook.registry import find_metric
@@ -60,11 +60,15 @@ def make_case(
         for published in test.published
         if any(all(side.field(name) == value for name, value in published.select.items()) for side in sides)
     ]
-    printed = "; ".join(_magnitude(published, test.metric, kind) for published in applying)
+    printed = []
+    for published in applying:
+        ends = published.value if isinstance(published.value, tuple) else (published.value,)
+        values = " to ".join(shown_value(end, test.metric, kind) for end in ends)
+        printed.append(f"{values} on {device_titles(published.hardware)}")
     own = [published for published in applying if _hardware(sides) & set(published.hardware)]
     about = [Bounds(*published.bounds(of_ratio=kind == "ratio")) for published in own]
     case = Case(label, "inconclusive", test.metric, kind, sides, effect, bounds or (about[0] if about else None))
-    case = replace(case, published=printed, beside=_beside(test, sides))
+    case = replace(case, published="; ".join(printed), beside=_beside(test, sides))
     if not bounds and not about:
         return replace(case, verdict="not testable here", reason=_whose_magnitude(test, sides))
     verdict = worst([bound.verdict(effect) for bound in (bounds, *about) if bound])
@@ -159,11 +163,6 @@ def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
         return f"published for {device_titles(where)}, and judged on that hardware only"
     of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
     return f"the published value is of other configurations ({of})"
-
-
-def _magnitude(published: Published, metric: str, kind: Kind) -> str:
-    ends = published.value if isinstance(published.value, tuple) else (published.value,)
-    return f"{' to '.join(shown_value(end, metric, kind) for end in ends)} on {device_titles(published.hardware)}"
 
 
 def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:

@@ -19,7 +19,6 @@ from workbook.claims.words import listing, metric_label, sentence, shown_bound, 
 from workbook.results import is_report
 from workbook.show.quantities import MISSING, NAN, digits_of
 from workbook.show.table import table_html
-from workbook.statistics import Interval
 
 USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
 NOT_COUNTED: dict[Mark, str] = {
@@ -168,7 +167,8 @@ def verdict_cells(
     if not (quantity and value and n):
         raise ValueError(f"a verdict is shown with its quantity, value and runs, not {(quantity, value, n)}")
     here = Markup("{}: {} <small>{}</small>").format(quantity, value, n)
-    limits = _unusual(scope)
+    parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", scope)
+    limits = ", ".join(part for part in parts if part not in USUAL)
     extra = " ".join(filter(None, [sentence(limits), *map(sentence, remarks)]))
     small = Markup(" <small>{}</small>").format(extra) if extra else ""
     return here, badge(verdict, text) + small
@@ -227,16 +227,12 @@ def _studies(cases: Iterable[Case]) -> set[str]:
 def _span(cases: Sequence[Case]) -> str:
     """Return the smallest and the largest effect of cases: `1.6x to 4.0x`; `at least 6.45x` of a lower bound."""
     effects = sorted(((case.effect, case) for case in cases if case.effect), key=lambda pair: pair[0].point)
-    ends = [
-        shown_value(effect.point, case.metric, case.kind, _digits(effect))
-        for effect, case in (*effects[:1], *effects[-1:])
-    ]
+    ends = []
+    for effect, case in (*effects[:1], *effects[-1:]):
+        digits = digits_of(effect.point, *(NAN if end is None else end for end in (effect.low, effect.high)))
+        ends.append(shown_value(effect.point, case.metric, case.kind, digits))
     least = "at least " if any(case.is_least for case in cases) else ""
     return least + " to ".join(dict.fromkeys(ends))
-
-
-def _digits(effect: Interval) -> int:
-    return digits_of(effect.point, *(NAN if end is None else end for end in (effect.low, effect.high)))
 
 
 def _rows(finding: Finding) -> list[dict[str, object]]:
@@ -285,14 +281,16 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     `committed` is the time of the last commit to a line of its tests; empty if unknown.
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
-    tested, dated = verdict != "not testable here", _dated(finding, committed)
-    late = "Its test is newer." if _order(finding, committed) in (AMONG, AFTER) else ""
+    tested, starts, order = verdict != "not testable here", _starts(finding), _order(finding, committed)
+    changed = f"The test last changed at {committed} UTC" if committed else "It is not known here when the test changed"
+    made = f"The records are of {' to '.join(dict.fromkeys(starts))} UTC." if starts else "There are no records."
+    late = "Its test is newer." if order in (AMONG, AFTER) else ""
     line = _summary(finding, "", paper.name, late)
     parts = (paper.name, claim.statement, line["Test"], line["Here"] if tested else MISSING, line["Verdict"])
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(cases_html(judged) for judged in finding.tests if judged.cases)
     notes = [
-        f"{paper.name}, {claim.where}. {dated}",
+        f"{paper.name}, {claim.where}. {changed}{f', {order}' if order else ''}. {made}",
         tested and finding.scope and f"The claim is judged {finding.scope}.",
         finding.is_direction and f"No test here judges: {listing(finding.not_judged)}.",
         sentence(finding.reason),
@@ -304,12 +302,6 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
         '<div id="claim-{}" class="lk-tests">{}{}</div></details>'
     )
     return whole.format(finding.group.replace(" ", "-"), paper.id, summary, claim.id, paragraphs, tests)
-
-
-def _unusual(scope: str) -> str:
-    """Return a scope without what holds for most claims, which the page says once."""
-    parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", scope)
-    return ", ".join(part for part in parts if part not in USUAL)
 
 
 def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
@@ -338,11 +330,3 @@ def _order(finding: Finding, committed: str) -> str:
     if not starts or not committed:
         return ""
     return BEFORE if committed < starts[0] else AFTER if committed > starts[1] else AMONG
-
-
-def _dated(finding: Finding, committed: str) -> str:
-    """Return a sentence on when the test last changed and when its records were made."""
-    starts, order = _starts(finding), _order(finding, committed)
-    changed = f"The test last changed at {committed} UTC" if committed else "It is not known here when the test changed"
-    made = f"The records are of {' to '.join(dict.fromkeys(starts))} UTC." if starts else "There are no records."
-    return f"{changed}{f', {order}' if order else ''}. {made}"

@@ -91,7 +91,9 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     chosen = select(sides, test.select)
     if not chosen:
         return Judged(test, (), f"no configuration of {study} has {choice_words(_lacking(sides, test.select))}")
-    if across and not _names_devices(test):
+    named = {str(value) for choice in (test.over, test.under) for name, value in choice.items() if name == "profile"}
+    names_devices = test.along == "generation" or (test.along == "profile" and test.order) or named - {FASTEST, OTHERS}
+    if across and not names_devices:  # others cannot stand in for devices that the test names
         there = _profiles(chosen)
         if len(there) < 2:
             return Judged(test, (), f"it compares devices, and only {device_titles(there)} has such records")
@@ -123,12 +125,6 @@ def _lacking(sides: list[Side], choice: dict[str, Any]) -> dict[str, Any]:
 
 def _profiles(sides: list[Side]) -> list[str]:
     return sorted({side.results.profile.name for side in sides})
-
-
-def _names_devices(test: Test) -> bool:
-    """Return whether a test names the devices or generations that it compares, so that others cannot stand in."""
-    named = {str(value) for choice in (test.over, test.under) for name, value in choice.items() if name == "profile"}
-    return test.along == "generation" or bool(test.along == "profile" and test.order) or bool(named - {FASTEST, OTHERS})
 
 
 def _why_no_case(test: Test, chosen: list[Side]) -> str:

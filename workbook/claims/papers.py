@@ -173,10 +173,6 @@ class Paper(_Part):
         return self
 
 
-def _message(text: str) -> str:
-    return text.removeprefix("Value error, ").rstrip(".")
-
-
 def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) -> None:
     for name, values in rows.items():
         if len(values) != len(columns):
@@ -184,7 +180,8 @@ def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) ->
 
 
 def _explain(problem: Any) -> str:
-    return ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    return ": ".join(filter(None, [".".join(map(str, problem["loc"])), message]))
 
 
 def load_papers(folder: Path = PAPERS) -> list[Paper]:

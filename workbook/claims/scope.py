@@ -100,12 +100,8 @@ def _is_bound(text: str, bounds: Iterable[float]) -> bool:
 
 def _in_metrics(texts: Iterable[str], judged: Iterable[tuple[Test, Case]]) -> bool:
     """Return whether a judged metric has these numbers in its name: `90 epochs of 1.2 million images`."""
-    named = {number for _, case in judged for number in _NUMBER.findall(_metric_name(case))}
-    return set(texts) <= named
-
-
-def _metric_name(case: Case) -> str:
-    return find_metric(case.metric).label if case.effect else ""
+    labels = [find_metric(case.metric).label for _, case in judged if case.effect]
+    return set(texts) <= {number for label in labels for number in _NUMBER.findall(label)}
 
 
 def _models_of(test: Test) -> list[object]:

@@ -65,8 +65,8 @@ def _diminishing(test: Test, family: list[Side], label: str) -> Case:
 def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side]) -> Interval | None:
     """Return the second step's gain per unit over the first's; None if the first step gains nothing in a pass."""
     along = test.along or ""
-    found = samples([(side, test.metric) for side in (*first, *second)])
-    values = [units_of(of_side) for of_side in found]
+    sampled = samples([(side, test.metric) for side in (*first, *second)])
+    values = [units_of(of_side) for of_side in sampled]
     places = [float(side.field(along)) for side in (*first, *second)]
     shared = sorted(set.intersection(*map(set, values)))
     ratios = []
@@ -75,7 +75,7 @@ def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side])
         if gains[0] <= 0:
             return None
         ratios.append(gains[1] / gains[0])
-    return replace(linear_interval(ratios), hosts=len(hosts_of(found[0]))) if ratios else None
+    return replace(linear_interval(ratios), hosts=len(hosts_of(sampled[0]))) if ratios else None
 
 
 def _peaks(test: Test, family: list[Side], label: str) -> Case:

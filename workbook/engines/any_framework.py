@@ -18,7 +18,8 @@ TF32_ON_A_CPU = Rule("never", lambda t: t.device == "cpu" and t.precision == "tf
     "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none")
 FP16_ON_A_CPU = Rule("version", lambda t: t.device == "cpu" and t.precision == "fp16",
     "FP16 training needs loss scaling, which frameworks do on GPUs only: use BF16 on a CPU")
-ONE_IMAGE = Rule("never", lambda t: t.batch_of_device == 1 and t.image_px == 32 and _ends_with_one_pixel(t.model),
+ONE_IMAGE = Rule("never", lambda t: (t.batch_of_device == 1 and t.image_px == 32
+                                     and t.model in MODELS and MODELS[t.model].family in ENDS_WITH_ONE_PIXEL),
     "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images")
 
 
@@ -36,7 +37,3 @@ def of_gpu(backend: str, capability: Callable[[], tuple[int, int] | None]) -> tu
 def _lacks(needs: tuple[int, int], has: tuple[int, int] | None) -> str | None:
     """Return `8.0, this device has 7.0` for a device that is too old; None for any other."""
     return None if has is None or tuple(has) >= needs else "{}.{}, this device has {}.{}".format(*needs, *has)
-
-
-def _ends_with_one_pixel(model: str) -> bool:
-    return model in MODELS and MODELS[model].family in ENDS_WITH_ONE_PIXEL

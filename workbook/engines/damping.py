@@ -36,7 +36,7 @@ def damp(model: nn.Module, factor: float = DAMPING) -> None:
                 last.weight.mul_(factor)
 
 
-def calm(model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
+def weaken(model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
     """Weaken residual branches and chains of convolutions, in place, for steps that are compared and then undone.
 
     `weights` are the model's weights as its optimiser holds them, in FP32 and in the order of its parameters. If the
@@ -52,8 +52,8 @@ def calm(model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
                 value.copy_(full)
 
 
-def calmed(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `weights` (arrays by PyTorch's names), weakened as by `calm`; branches must have three convolutions."""
+def weakened(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `weights` (arrays by PyTorch's names), weakened as by `weaken`; branches must have three convolutions."""
     return {
         name: value * value.dtype.type(DAMPING) if _LAST_OF_BOTTLENECK.fullmatch(name) else _of_chain(name, value)
         for name, value in weights.items()

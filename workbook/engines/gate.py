@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from workbook.engines.damping import calm
+from workbook.engines.damping import weaken
 from workbook.engines.precision import TOLERANCES, Tolerance
-from workbook.engines.tolerated import Difference, checked
+from workbook.engines.tolerances import Difference, checked
 from workbook.engines.training import Training
 from workbook.errors import GateError
 
@@ -64,7 +64,7 @@ def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
     Nothing waits for the device between the steps. So the gate finds a step that overwrites what the step before reads.
     """
     torch.manual_seed(seed)
-    calm(training.model, training.masters())
+    weaken(training.model, training.masters())
     training.set_learning_rate(LEARNING_RATE)
     before = _on_host(training)
     # With several devices, each would draw its own random numbers for dropout, so nothing is dropped there.
@@ -117,18 +117,18 @@ class Differences:
 
     def within(self, tolerance: Tolerance) -> bool:
         """Return whether no difference exceeds the tolerance; NaN exceeds it."""
-        return all(difference <= most for _, difference, most in self.furthest(_alike(self, tolerance)).values())
+        return all(difference <= most for _, difference, most in self.furthest(_limits_of(self, tolerance)).values())
 
 
-def _alike(found: Differences, tolerance: Tolerance) -> Differences:
+def _limits_of(gaps: Differences, tolerance: Tolerance) -> Differences:
     """Return the tolerance as limits: one for every loss, one for all weights, one for every weight and statistic."""
-    losses = [tolerance.loss] * len(found.losses)
-    weights, statistics = ([tolerance.worst] * len(values) for values in (found.weights, found.statistics))
+    losses = [tolerance.loss] * len(gaps.losses)
+    weights, statistics = ([tolerance.worst] * len(values) for values in (gaps.weights, gaps.statistics))
     return Differences(losses, tolerance.change, [*weights], [*statistics], size=math.nan)
 
 
-def _furthest(what: str, found: Sequence[float | None], limits: Sequence[float | None]) -> Difference:
-    pairs = zip(found, limits, strict=True)
+def _furthest(what: str, gaps: Sequence[float | None], limits: Sequence[float | None]) -> Difference:
+    pairs = zip(gaps, limits, strict=True)
     judged = [(what, difference, most) for difference, most in pairs if difference is not None and most is not None]
     return max(judged, key=_share, default=(what, 0.0, MISSING))
 
@@ -164,13 +164,13 @@ def _differences(plain: Trace, tuned: Trace) -> Differences:
     )
 
 
-def compare(plain: Trace, tuned: Trace, precision: str, found: Differences | None = None) -> dict[str, Any]:
+def compare(plain: Trace, tuned: Trace, precision: str, gaps: Differences | None = None) -> dict[str, Any]:
     """Return the differences with their tolerances. Raise GateError if a step read other images or exceeds a tolerance.
 
-    `found` are the differences of the two traces if they are known already: they take a while for large networks.
+    `gaps` are the differences of the two traces if they are known already: they take a while for large networks.
     """
-    found = found or differences(plain, tuned)
-    return _judge(found, _alike(found, TOLERANCES[precision]), "the baseline's", plain, tuned)
+    gaps = gaps or differences(plain, tuned)
+    return _judge(gaps, _limits_of(gaps, TOLERANCES[precision]), "the baseline's", plain, tuned)
 
 
 def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: str) -> dict[str, Any]:
@@ -183,15 +183,15 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
     """
     if not all(map(math.isfinite, exact.losses)):
         raise GateError(f"the losses of plain FP32 are not finite: {_shown(exact.losses)}")
-    own, found, tolerance = _differences(exact, plain), _differences(exact, tuned), TOLERANCES[precision]
+    own, gaps, tolerance = _differences(exact, plain), _differences(exact, tuned), TOLERANCES[precision]
     if not own.change <= TOO_ROUGH:
         raise GateError(
             f"rounding to {precision.upper()} alone moves the baseline steps by {own.change:.2g} of their change, so "
             f"the tuned steps cannot be judged: take more images a device, or FP32"
         )
-    if not abs(found.size / own.size - 1) <= OF_ANOTHER_SIZE:
+    if not abs(gaps.size / own.size - 1) <= OF_ANOTHER_SIZE:
         raise GateError(
-            f"in {STEPS} steps the checked engine's weights move {found.size / own.size:.2g} times as far as the "
+            f"in {STEPS} steps the checked engine's weights move {gaps.size / own.size:.2g} times as far as the "
             f"baseline's, more than {OF_ANOTHER_SIZE:.0%} off"
         )
     first, *later = own.losses  # before the first loss no weight has moved
@@ -205,14 +205,14 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
     ]
     statistics = [None if distance is None else max(always, EACH_FURTHER * distance) for distance in own.statistics]
     limits = Differences(losses, change, weights, statistics, size=math.nan)
-    facts = _judge(found, limits, "the baseline's in FP32", exact, tuned)
+    facts = _judge(gaps, limits, "the baseline's in FP32", exact, tuned)
     return facts | {"against": "plain FP32", "rounding_difference": own.change}
 
 
-def _judge(found: Differences, limits: Differences, whose: str, plain: Trace, tuned: Trace) -> dict[str, Any]:
+def _judge(gaps: Differences, limits: Differences, whose: str, plain: Trace, tuned: Trace) -> dict[str, Any]:
     losses = f"losses {_shown(tuned.losses)} against {_shown(plain.losses)}"
     sentence = f"in {STEPS} steps ({losses}) the checked engine's {{}} differs from {whose}"
-    return {"steps": STEPS, **checked(sentence, found.furthest(limits), "it")}
+    return {"steps": STEPS, **checked(sentence, gaps.furthest(limits), "it")}
 
 
 def _norms(changes: Sequence[torch.Tensor]) -> list[float]:

@@ -1,6 +1,6 @@
 """Predictors of a trial: a model in the trial's precision and memory format, run by the trial's engine.
 
-PyTorch's engines are here, OpenVINO's is in `openvino_prediction`, labkit's own kernels are in `fused`:
+PyTorch's engines are here, OpenVINO's is in `openvino`, labkit's own kernels are in `fused`:
 
 eager           the model as it is, in the trial's precision
 compile         batch norm folded, then Inductor: a ResNet by its blocks on a GPU, whole with frozen weights on a CPU
@@ -20,17 +20,17 @@ from torch import nn
 
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
-from workbook.engines.folding import fold_batch_norm
+from workbook.engines.batch_norm import fold_batch_norm
 from workbook.engines.fused.prediction import FusedPredictor
 from workbook.engines.openvino.prediction import OpenVinoPredictor
-from workbook.engines.predicts import Predicts
+from workbook.engines.predictor import Predictor
 from workbook.engines.regions import logits_function
 from workbook.trials.trial import Trial
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
+def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predictor:
     """Return the trial's predictor. `model` is in evaluation mode with FP32 weights and may be changed in place.
 
     `data` has the training images that some engines calibrate with.
@@ -39,10 +39,10 @@ def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
         return OpenVinoPredictor(trial, model, data)
     if trial.engine == "triton+graph":
         return FusedPredictor(trial, model, data)
-    return Predictor(trial, model)
+    return TorchPredictor(trial, model)
 
 
-class Predictor(Predicts):
+class TorchPredictor(Predictor):
     """A predictor by PyTorch's engines. `model` is in evaluation mode with FP32 weights and is changed in place."""
 
     def __init__(self, trial: Trial, model: nn.Module) -> None:

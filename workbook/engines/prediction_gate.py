@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from workbook.engines.tolerated import check, checked
+from workbook.engines.tolerances import check, checked
 from workbook.errors import GateError
 from workbook.trials.trial import Trial
 

@@ -40,11 +40,6 @@ def _by_triton(trial: Trial) -> bool:
     return trial.device == "cuda" and (own or _compiled(trial))
 
 
-def _as_baseline(trial: Trial) -> bool:
-    in_fp32 = trial.precision == trial.gradient_precision == "fp32"
-    return in_fp32 and trial.engine == "eager" and trial.optimizer == "sgd"
-
-
 # fmt: off
 _GPU = of_gpu("PyTorch", precision.capability)
 
@@ -90,7 +85,9 @@ TRAINING = (
     Rule("never", is_gan, "{model} is two networks that train against each other: the gan workload trains them"),
     Rule("never", lambda t: t.engine in PREDICTING_ONLY, "the engine {engine} predicts, it does not train"),
     *given(lambda t: t.parallel == "one_process", data_parallel.RULES),
-    Rule("version", lambda t: t.updates == "asynchronous" and not (t.devices > 1 and _as_baseline(t)),
+    Rule("version", lambda t: t.updates == "asynchronous" and not (
+            t.devices > 1 and t.precision == t.gradient_precision == "fp32" and t.optimizer == "sgd"
+            and t.engine == "eager"),
         "asynchronous updates need several devices, FP32, the optimiser sgd and the engine eager"),
     Rule("version", lambda t: t.placement == "together" and t.engine != "eager",
         "processes that share one device exchange gradients by Gloo, and need the engine eager"),

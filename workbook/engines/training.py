@@ -61,19 +61,14 @@ class Training:
         if trial.parallel == "one_process":
             self.network, self.facts = split_over_devices(model, trial, by_hand=self._by_hand)
         if self._team is not None and not self._by_hand:
-            if in_buckets(trial):
-                self.buckets = self._make_buckets(self._team)
-            else:
+            if not in_buckets(trial):
                 self.network = overlapped(model, self._team, trial.gradient_precision)
+            elif self._has_masters:  # gradients keep their types: BF16, and FP32 for batch norm
+                self.buckets = Buckets(model, self._team, update=self.optimizer.step_part)
+                self.optimizer.arrange(self.buckets.parts, self.buckets.own)
+            else:
+                self.buckets = Buckets(model, self._team, wire=AUTOCAST.get(trial.gradient_precision))
         self._loss = loss_function(self.network, None)
-
-    def _make_buckets(self, team: ranks.Team) -> Buckets:
-        """Return the exchange of a tuned step. `sgd_master` keeps gradients' types: BF16, and FP32 for batch norm."""
-        if not self._has_masters:
-            return Buckets(self.model, team, wire=AUTOCAST.get(self.trial.gradient_precision))
-        buckets = Buckets(self.model, team, update=self.optimizer.step_part)
-        self.optimizer.arrange(buckets.parts, buckets.own)
-        return buckets
 
     def _make_optimizer(self) -> Any:
         if self._has_masters:

@@ -23,9 +23,8 @@ from labkit.devices import Gpu, nvidia, pci_device, visible
 from labkit.errors import LabkitError, UserError
 from labkit.files import replacing
 from workbook.hardware import identity
-from workbook.hardware.control_groups import cpu_quota, memory_limit
-from workbook.hardware.cpu_limits import usable_cores, usable_threads
 from workbook.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
+from workbook.hardware.limits import cpu_quota, memory_limit, usable_cores, usable_threads
 from workbook.paths import ROOT, reports_folder
 
 SOURCE = ("labkit", "workbook", "notebooks")  # folders of the code that measures
@@ -101,6 +100,10 @@ class Host:
         return f"{device} ({cores}{f', driver {self.driver}' if self.driver else ''})"
 
 
+# The instruction sets that decide how fast a CPU trains.
+CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
+
+
 def this_host(*, numbered: bool = True) -> Host:
     """Return the description of this machine. Raise UserError if its id needs a number that cannot be kept or read.
 
@@ -108,6 +111,8 @@ def this_host(*, numbered: bool = True) -> Host:
     """
     gpus, driver, notes = nvidia()
     threads = psutil.cpu_count(logical=True) or 1
+    # Virtual machines give several kinds of x86 processors the same name.
+    family = [*_of_processors("cpu family")[:1], *_of_processors("model")[:1]]
     host = Host(
         id="",
         gpus=gpus,
@@ -115,7 +120,7 @@ def this_host(*, numbered: bool = True) -> Host:
         cpu=cpu_model(),
         cpu_cores=usable_cores(),
         cpu_threads=threads,
-        cpu_features=_cpu_features(),
+        cpu_features=tuple(name for name in CPU_FEATURES if name in _cpuinfo().split()),
         memory_bytes=min(psutil.virtual_memory().total, memory_limit() or 2**63),
         os=f"{platform.system()} {platform.release().split('-')[0]}",
         python=platform.python_version(),
@@ -125,7 +130,7 @@ def this_host(*, numbered: bool = True) -> Host:
         foreign_gpus=foreign_gpus(),
         notes=notes,
         elsewhere={name: dict(packages_of(name)) for name in KNOWN if interpreter_of(name) != sys.executable},
-        cpu_family=_cpu_family(),
+        cpu_family="family {}, model {}".format(*family) if len(family) == 2 else None,
         usable_threads=usable_threads() if usable_threads() < threads else None,
         cpu_quota=cpu_quota(),
     )
@@ -177,22 +182,9 @@ def _arm_cores() -> str:
     return " and ".join(cores)
 
 
-def _cpu_family() -> str | None:
-    """Return family and model of an x86 processor: virtual machines give several kinds the same name."""
-    numbers = [*_of_processors("cpu family")[:1], *_of_processors("model")[:1]]
-    return "family {}, model {}".format(*numbers) if len(numbers) == 2 else None
-
-
 def _of_processors(key: str) -> list[str]:
     """Return a property of each processor in /proc/cpuinfo."""
     return re.findall(rf"^{key}[ \t]*:[ \t]*(.*\S)", _cpuinfo(), re.MULTILINE)
-
-
-def _cpu_features() -> tuple[str, ...]:
-    """Return the CPU's instruction sets that decide how fast it trains."""
-    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
-    flags = _cpuinfo().split()
-    return tuple(name for name in wanted if name in flags)
 
 
 def _cpuinfo() -> str:

@@ -45,15 +45,11 @@ def fingerprint(host: Mapping[str, Any]) -> str:
     GPUs count by name and power limit, in any order, and memory by its nominal size.
     """
     facts = {name: host[name] for name in DECIDING if host.get(name) is not None}
-    facts["memory"] = _nominal(host.get("memory_bytes") or 0)
+    memory_bytes = host.get("memory_bytes") or 0
+    unit = 1 << max(memory_bytes.bit_length() - 4, 0)  # an eighth of a power of two: a kernel keeps some memory
+    facts["memory"] = -(-memory_bytes // unit) * unit
     facts["gpus"] = sorted([gpu["name"], gpu.get("power_limit_w") or 0.0] for gpu in host.get("gpus") or ())
     return _hash(json.dumps(facts, sort_keys=True))
-
-
-def _nominal(memory_bytes: int) -> int:
-    """Return a size rounded up to eighths of a power of two: a kernel keeps a few per cent of the memory for itself."""
-    unit = 1 << max(memory_bytes.bit_length() - 4, 0)
-    return -(-memory_bytes // unit) * unit
 
 
 def identify(of_hardware: str, gpu_hashes: Sequence[str]) -> tuple[str, str | None, str]:

@@ -8,7 +8,7 @@ import time
 from labkit.errors import UserError, unknown
 from labkit.files import temporary_folder
 from workbook.claims.dates import committed
-from workbook.claims.shown import evidence, recorded, verdicts
+from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.host import this_host
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now

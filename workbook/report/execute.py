@@ -104,7 +104,10 @@ def execute(
             raise
         except Exception as error:  # noqa: BLE001 - any error of papermill fails this study, not the report
             return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
-    skipped = _never_ran(output)
+    skipped = sum(
+        cell["cell_type"] == "code" and cell["execution_count"] is None and bool("".join(cell["source"]).strip())
+        for cell in json.loads(output.read_text(encoding="utf-8"))["cells"]
+    )
     return Execution(f"{skipped} code cells never ran" if skipped else None)
 
 
@@ -169,14 +172,6 @@ def offer_kernel(
     variables = {"PYTHONPATH": python_path(), **(environment or {})}
     text = json.dumps({"argv": argv, "display_name": title, "language": "python", "env": variables})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
-
-
-def _never_ran(notebook: Path) -> int:
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return sum(
-        cell["cell_type"] == "code" and cell["execution_count"] is None and bool("".join(cell["source"]).strip())
-        for cell in cells
-    )
 
 
 def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:

@@ -31,7 +31,7 @@ def write_fingerprint(
     listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in listed}
     properties = _side_by_side(list(hosts.values()))
-    alike = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
+    common = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
     studies = [_study(records) | {"shown": records in results.selected} for records in listed]
     differing = [column for column in _SETTINGS if len({row[column] for row in studies}) > 1]
     write_template(
@@ -44,8 +44,8 @@ def write_fingerprint(
         settings=[f"{column} {studies[0][column]}" for column in _SETTINGS if studies and column not in differing],
         hosts=list(hosts),
         differing=[(name, values) for name, values in properties if len(set(values)) > 1],
-        alike=[item for item in alike if not item[0].startswith(_DETAILS)],
-        details=[item for item in alike if item[0].startswith(_DETAILS)],
+        common=[item for item in common if not item[0].startswith(_DETAILS)],
+        details=[item for item in common if item[0].startswith(_DETAILS)],
         rendered=rendered,
     )
 
@@ -71,13 +71,16 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
             f"{name} highest SM clock": quantity(gpu.get("max_sm_clock_hz") or NAN, "sm_clock_hz", 4),
             f"{name} highest memory clock": quantity(gpu.get("max_memory_clock_hz") or NAN, "memory_clock_hz", 4),
         }
+    quota = MISSING
+    if "cpu_quota" in host:
+        quota = "none" if host["cpu_quota"] is None else f"{host['cpu_quota']:g} processors"
     properties |= {
         "Recognised by": host.get("recognised_by") or MISSING,
         "Hardware fingerprint": fingerprint(host),
         "CPU": ", ".join(filter(None, [host["cpu"], host.get("cpu_family")])),
         "Cores, threads": f"{host['cpu_cores']}, {host['cpu_threads']}",
         "Usable threads": str(host.get("usable_threads") or host["cpu_threads"]),
-        "CPU quota": _quota(host),
+        "CPU quota": quota,
         "CPU features": ", ".join(host.get("cpu_features") or []) or MISSING,
         "Host memory": _gib(host["memory_bytes"]),
         "System": host["os"],
@@ -89,12 +92,6 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
         properties[where] = packages.get("python") or MISSING
         properties |= {f"{where}: {name}": packages[name] for name in sorted(packages) if name != "python"}
     return {**properties, "Notes": "; ".join(host.get("notes") or []) or "none"}
-
-
-def _quota(host: dict[str, Any]) -> str:
-    if "cpu_quota" not in host:
-        return MISSING
-    return "none" if host["cpu_quota"] is None else f"{host['cpu_quota']:g} processors"
 
 
 def _study(shown: StudyRecords) -> dict[str, Any]:

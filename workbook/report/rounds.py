@@ -76,12 +76,6 @@ class Rounds:
         render_s = NOTEBOOK_S * len(self.plans)
         return time.monotonic() + self._clock.correct(self.expected_s[number]) + render_s <= self.ends_s
 
-    def _left(self, number: int, left: Sequence[StudyPlan]) -> str:
-        """Return the time for what follows a study: the other studies of its round and the later rounds."""
-        seconds = sum(plan.missing[number].seconds for plan in left)
-        seconds += sum(of_round for later, of_round in self.expected_s.items() if later > number)
-        return f"; after it {duration(self._clock.correct(seconds))}" if seconds else ""
-
     def _measure(self, number: int, after_study: Callable[[Waiting], None] | None) -> None:
         left = [plan for plan in self.plans if number in plan.missing and plan.missing[number].trials]
         if after_study is not None:
@@ -92,10 +86,10 @@ class Rounds:
                 continue
             of_pass = plan.missing[number]
             about = f"{of_pass.trials} trials, about {duration(of_pass.seconds)}"
-            print(
-                f"[round {number}] {plan.study}: {STUDIES[plan.study].question} {about}{self._left(number, left)}",
-                flush=True,
-            )
+            later_s = sum(later.missing[number].seconds for later in left)
+            later_s += sum(seconds for later, seconds in self.expected_s.items() if later > number)
+            after = f"; after it {duration(self._clock.correct(later_s))}" if later_s else ""
+            print(f"[round {number}] {plan.study}: {STUDIES[plan.study].question} {about}{after}", flush=True)
             began = time.monotonic()
             try:
                 measure(

@@ -26,7 +26,8 @@ class Answer:
     bullets: tuple[str, ...]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        items = "".join(f"<li>{_bold(bullet)}</li>" for bullet in self.bullets)
+        texts = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(bullet)) for bullet in self.bullets)
+        items = "".join(f"<li>{text}</li>" for text in texts)
         return {"text/plain": "\n".join(self.bullets), "text/html": f'<div class="lk-answer"><ul>{items}</ul></div>'}
 
 
@@ -50,10 +51,6 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
     if SHOWN:
         scrapbook.glue(PREFIX + "shown", SHOWN)
     return Answer(shown)
-
-
-def _bold(text: str) -> str:
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
 
 
 def read(notebook: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbook.hardware.cpu_limits import usable_threads
 from workbook.hardware.frameworks import environment_of, is_keras
+from workbook.hardware.limits import usable_threads
 from workbook.runner.available import why_not
 from workbook.runner.group import GroupProcess
 from workbook.runner.nodes.allocation import Nodes

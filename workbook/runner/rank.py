@@ -19,7 +19,7 @@ from typing import Any
 from workbook import ranks
 from workbook.engines.state import free_memory
 from workbook.errors import Unsupported
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.lifetime import end_after
 from workbook.runner.execution import failure, follow, run
 from workbook.runner.framework import said_of

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from workbook import ranks
 from workbook.errors import Unsupported
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.trials.trial import Trial
 
 

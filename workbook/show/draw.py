@@ -216,6 +216,8 @@ BELOW: list[tuple[float, float, str, str]] = [(0, -6, "center", "top"), (3, -6, 
 
 def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any, Any]] = ()) -> None:
     """Write each note where it overlaps no other text and covers as little as possible of `obstacles` (polylines)."""
+    from matplotlib.text import Text
+
     figure = axes.figure
     texts = [
         axes.annotate(
@@ -232,7 +234,10 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
     ]
     figure.draw_without_rendering()  # computes the layout, with room for these texts
     covered = _sampled(axes, obstacles)
-    boxes = [other.get_window_extent().padded(2) for other in _written(axes) if other not in texts]
+    children = [child for child in axes.get_children() if isinstance(child, Text) and child not in texts]
+    names = [part for axis in (axes.xaxis, axes.yaxis) for part in (axis.label, *axis.get_ticklabels())]
+    written = [text for text in (*children, *names) if text.get_text() and text.get_visible()]
+    boxes = [text.get_window_extent().padded(2) for text in written]
     for note, text in zip(notes, texts, strict=True):
         best = (math.inf, note.places[0], None)
         for place in note.places:
@@ -250,15 +255,6 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
             continue
         text.set(position=best[1][:2], ha=best[1][2], va=best[1][3])
         boxes.append(best[2])
-
-
-def _written(axes: Any) -> list[Any]:
-    """Return the texts of axes: titles, notes, names and ticks."""
-    from matplotlib.text import Text
-
-    children = [child for child in axes.get_children() if isinstance(child, Text)]
-    names = [part for axis in (axes.xaxis, axes.yaxis) for part in (axis.label, *axis.get_ticklabels())]
-    return [text for text in (*children, *names) if text.get_text() and text.get_visible()]
 
 
 def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:

@@ -134,7 +134,8 @@ def dots(
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
         printed = [] if ticks is None else [ticks["value"]]
-        marks = _marks(ticks)
+        labels = [] if ticks is None else ticks["label"].dropna().unique() if "label" in ticks else ["reference"]
+        marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels)}
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
         chosen = looks(rows.frame[hue], hue) if hue else {None: Look(colour("ink"), "o")}
@@ -148,7 +149,9 @@ def dots(
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
             for row in points.to_dict("records"):
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
-                _whisker(axes, row, place, scale, look.colour)
+                low, high = row["low"] * scale, row["high"] * scale
+                if np.isfinite(high - low):  # the axes cut off what lies outside them
+                    axes.hlines(place, low, high, color=look.colour, linewidth=2, zorder=2.5)
                 axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 if numbers:
                     notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
@@ -247,23 +250,8 @@ def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
     return [(label(rows.hue, kind), look) for kind, look in chosen.items() if kind in drawn]
 
 
-def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
-    """Return the marker of each kind of reference value, by its name in the legend."""
-    if ticks is None:
-        return {}
-    names = list(ticks["label"].dropna().unique()) if "label" in ticks else ["reference"]
-    return {name: _TICKS[place % len(_TICKS)] for place, name in enumerate(names)}
-
-
 def _value(row: Mapping[str, Any], metric: str) -> str:
     return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
-
-
-def _whisker(axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str) -> None:
-    """Draw the interval of a row, if it has one; the axes cut off what lies outside them."""
-    low, high = row["low"] * scale, row["high"] * scale
-    if np.isfinite(high - low):
-        axes.hlines(place, low, high, color=hexadecimal, linewidth=2, zorder=2.5)
 
 
 def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:

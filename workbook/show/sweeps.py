@@ -94,7 +94,11 @@ def lines(
             is_named = len(kinds) == 1 and len(chosen) <= MOST_LABELS
             if not is_named:
                 legend(grid[0], [(label(hue, value), look) for value, look in chosen.items() if hue], owned=ax is None)
-            _fit(grid[0], measured if bound is None else pd.concat([measured, bound]), x, y, is_log)
+            # All panels share these scales and limits. The axes cut off the ends of very wide intervals.
+            grid[0].set(xscale="log" if is_log["x"] else "linear", yscale="log" if is_log["y"] else "linear")
+            fitted = measured if bound is None else pd.concat([measured, bound])
+            fit(grid[0], "x", fitted[x] * metric_of(x).scale, log=is_log["x"])
+            fit(grid[0], "y", reach(fitted, log=is_log["y"]) * metric_of(y).scale, log=is_log["y"])
             for place, (axes, kind) in enumerate(zip(grid, kinds, strict=True)):
                 part = frame if kind is None else frame[frame[col] == kind]
                 limit = bound if bound is None or col not in bound else bound[bound[col] == kind]
@@ -116,13 +120,6 @@ def lines(
                 )
     alt = f"{title or 'Lines'}: {axis_title(y)} against {heading(x)}"
     return Figure(drawing, name or slug(y, x), alt, frame, title, caption, y)
-
-
-def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bool]) -> None:
-    """Set the scales and limits of all panels. The axes cut off the ends of very wide intervals."""
-    axes.set(xscale="log" if is_log["x"] else "linear", yscale="log" if is_log["y"] else "linear")
-    fit(axes, "x", frame[x] * metric_of(x).scale, log=is_log["x"])
-    fit(axes, "y", reach(frame, log=is_log["y"]) * metric_of(y).scale, log=is_log["y"])
 
 
 def _sweep(

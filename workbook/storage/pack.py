@@ -24,7 +24,7 @@ from labkit.data.ilsvrc2012 import decoded, scaled_centre
 from labkit.data.npy import ArrayWriter
 from labkit.errors import DataError
 from labkit.files import replacing, rewriting
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.storage.forms import Sample
 
 EDGE_PX = 256  # of an image in the cache form: the shorter side is scaled to it, and the centre is kept

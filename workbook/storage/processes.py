@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from typing import Any
 
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.lifetime import end_with_parent
 
 BYTES_PER_PROCESS = 32_000_000  # a process takes a second to start, and drawing this many bytes takes two

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labkit.data.identity import JPEG_ENDINGS
 from labkit.errors import DataError
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.storage.forms import Index, Sample, changed_ns, checksum_of
 
 LAYOUT = "the layout is train/<class>/*.JPEG, one folder of images per class"
@@ -27,10 +27,10 @@ def scan(root: Path, images: int | None = None) -> Index:
         folders = [f"train/{name}" for name in classes]
         changed = changed_ns(root, ["train", *folders])  # before the scan, so that a later change is seen
         with ThreadPoolExecutor(usable_threads()) as threads:
-            found = list(threads.map(lambda name: _scan_class(root, name), folders))
+            files_of_classes = list(threads.map(lambda name: _scan_class(root, name), folders))
     except OSError as error:
         raise DataError(f"{error.filename or train} can't be read ({error.strerror}); {LAYOUT}.") from error
-    samples = [Sample(path, label, size) for label, files in enumerate(found) for path, size in files]
+    samples = [Sample(path, label, size) for label, files in enumerate(files_of_classes) for path, size in files]
     if images is not None and images < len(samples):
         samples = [samples[place * len(samples) // images] for place in range(images)]
     if not samples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 from labkit.models import MODELS
@@ -20,11 +21,12 @@ PAPER = "dell_p100"  # the paper whose table 2 is repeated
 def beside(lab: Planner) -> list[Trial]:
     """Return every framework with each of its engines on one device: networks at 32 px, and at their native size."""
     trials: list[Trial] = []
-    for group in ("small", "large"):
+    for group, frameworks in (("small", "frameworks"), ("large", "large_frameworks")):
         for kind in ("eager", "compiled"):
             engines = [name for name in lab.sweep[f"{group}_engines"] if (name == "eager") == (kind == "eager")]
-            for precision in lab.sweep[f"{group}_{kind}"]:
-                trials += _networks(lab, group, engines, precision)
+            for precision, framework in product(lab.sweep[f"{group}_{kind}"], lab.sweep[frameworks]):
+                for recipe in recipes.of_framework(framework, engines, precision):
+                    trials += _of_group(lab, group, **recipe)
     return trials
 
 
@@ -61,12 +63,9 @@ def scaled(lab: Planner) -> list[Trial]:
 
 def metered(lab: Planner, trials: Iterable[Trial]) -> list[Trial]:
     """Return the trials, each once; those of the `metered` networks have long windows for measuring energy."""
-    windows = lab.sweep["energy_windows"]
-
-    def with_windows(trial: Trial) -> Trial:
-        return replace(trial, energy_windows=windows) if trial.model in lab.sweep["metered"] else trial
-
-    return list(dict.fromkeys(map(with_windows, trials)))
+    windows, networks = lab.sweep["energy_windows"], lab.sweep["metered"]
+    with_windows = (replace(t, energy_windows=windows) if t.model in networks else t for t in trials)
+    return list(dict.fromkeys(with_windows))
 
 
 @cache
@@ -97,15 +96,6 @@ def _plainest(lab: Planner, frameworks: str, precisions: list[str], devices: int
             for recipe in recipes.of_framework(framework, [engine], precision):
                 trials += lab.trials(**recipes.on_devices(recipe, devices), **about)
     return trials
-
-
-def _networks(lab: Planner, group: str, engines: list[str], precision: str) -> list[Trial]:
-    return [
-        trial
-        for framework in lab.sweep["frameworks" if group == "small" else "large_frameworks"]
-        for recipe in recipes.of_framework(framework, engines, precision)
-        for trial in _of_group(lab, group, **recipe)
-    ]
 
 
 def _of_group(lab: Planner, group: str, **recipe: Any) -> list[Trial]:

@@ -65,7 +65,8 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
         measured = measured[measured["energy_windows"] == 0]
     shown, ends = [measured.iloc[:0]], []
     for key, rows in measured.groupby(by, sort=False, observed=True):
-        equal = _equal(rows)
+        groups = rows[rows["protocol"] == rows["protocol"].max()].groupby(list(EQUAL))
+        equal = max((group for _, group in groups), key=lambda group: group["host"].nunique())
         newest = equal.loc[equal["started_at"].idxmax(), "host"]
         runs = sorted(
             equal.groupby("host")[metric].agg(list), key=lambda values: numbers_of(interval_of(values, metric))
@@ -91,12 +92,6 @@ def between(headline: pd.DataFrame) -> pd.DataFrame:
     several = headline[headline["machines"] > 1]
     apart = several.assign(**{name: several[end] for name, end in zip(INTERVAL, _APART, strict=True)})
     return apart.assign(**{QUANTITY: f"ratio of {several[QUANTITY].iloc[0]}" if len(several) else None})
-
-
-def _equal(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the largest group of equal machines, among those of the newest protocol."""
-    newest = rows[rows["protocol"] == rows["protocol"].max()]
-    return max((group for _, group in newest.groupby(list(EQUAL))), key=lambda group: group["host"].nunique())
 
 
 def listed(results: Results) -> pd.DataFrame:

@@ -30,7 +30,9 @@ def shared(lab: Planner, trials: Iterable[Trial]) -> list[Trial]:
     by_configuration = {_configuration(trial.only_timed()): trial for trial in asked}
 
     def with_requests(trial: Trial) -> Trial:
-        if _exchanges(trial) and trial == trial.only_timed():
+        alone = trial.workload == "train" and not trial.epochs and trial.arrangement == "alone"
+        exchanges_gradients = alone and trial.devices > 1 and trial.parallel == "ranks"
+        if exchanges_gradients and trial == trial.only_timed():
             return replace(trial, traced_iterations=exchanges["traced_iterations"])
         requests = by_configuration.get(_configuration(trial))
         return replace(trial, **{name: getattr(requests, name) for name in ASKED_AFTER}) if requests else trial
@@ -50,9 +52,3 @@ def metered(lab: Planner) -> list[Trial]:
 def _configuration(trial: Trial) -> Trial:
     """Return the trial without its images: with a validation set, studies time other images than they score."""
     return replace(trial, data=Trial().data, data_checksum="")
-
-
-def _exchanges(trial: Trial) -> bool:
-    """Return whether a trial times a job whose devices exchange gradients, each in a process of its own."""
-    alone = trial.workload == "train" and not trial.epochs and trial.arrangement == "alone"
-    return alone and trial.devices > 1 and trial.parallel == "ranks"

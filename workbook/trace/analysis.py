@@ -12,12 +12,12 @@ import numpy as np
 
 from workbook.records.traced import RULES, SECTIONS, Memory, Piece, Traced
 from workbook.trace import on_device, on_host
-from workbook.trace.calls import class_of_call
+from workbook.trace.classes import class_of_call
 from workbook.trace.events import Events, UntracedError
-from workbook.trace.found import LONGEST, NUMBERS, Found
 from workbook.trace.kernels import computing
 from workbook.trace.pieces import Cut, cut
 from workbook.trace.reading import read_trace
+from workbook.trace.sums import LONGEST, NUMBERS, Sums
 
 Of = Literal["kernels", "operators"]
 GAPS = ("launch_gap_s", "queue_gap_s", "edge_gap_s")  # of a GPU, which waits for the host
@@ -28,13 +28,13 @@ class Analysis:
 
     def __init__(self, of: Of | None = None) -> None:
         self._of: Of | None = of
-        self._found = Found()
+        self._sums = Sums()
         self._pieces: list[Piece] = []
 
     @property
     def steps(self) -> int:
         """Number of steps analysed so far."""
-        return self._found.steps
+        return self._sums.steps
 
     def add(self, trace: Events | Path | str, *, steps: int | None = None) -> None:
         """Analyse one more piece, given as a file or as events, and add it to the sums.
@@ -49,7 +49,7 @@ class Analysis:
             raise UntracedError("the profiler saw no operator of PyTorch in the steps")
         sums = on_device.look(piece) if of == "kernels" else on_host.look(piece)
         self._of = of
-        self._found.add(sums)
+        self._sums.add(sums)
         self._pieces.append(
             Piece(
                 steps=sums.steps,
@@ -63,7 +63,7 @@ class Analysis:
         """Return the sums of all pieces as a record's `Traced`. Raise UntracedError if no piece was added."""
         if self._of is None or not self._pieces:
             raise UntracedError("no step was traced")
-        sums, on_gpu = self._found, self._of == "kernels"
+        sums, on_gpu = self._sums, self._of == "kernels"
         order = {name: number for number, name in enumerate(SECTIONS)}
         sections = sorted(sums.sections.items(), key=lambda item: order.get(item[0], len(order)))
         numbers = {name: getattr(sums, name) for name in NUMBERS}

@@ -1,9 +1,15 @@
-"""Classes of kernels and operators by their names, and algorithms of convolutions.
+"""Classes of kernels, operators and calls by their names, algorithms of convolutions, and short names for tables.
 
 The names are those of cuDNN, cuBLAS, CUTLASS, PyTorch, Inductor and NCCL from Kepler to Blackwell, and of labkit's own
 Triton kernels. The first rule that matches counts. Algorithms of convolutions have NVIDIA's names: `dgrad_engine` and
 `wgrad_alg0_engine` are sums of matrix products whose matrices are never stored (implicit, in cuDNN's guide). Names of
 kernels on tensor cores say so (`s1688`, `tensor16x8x8`, `warpgroup`, `hmma`).
+
+Classes of CUDA's runtime and driver calls follow the NYU paper: launching, cleaning up (the paper's cudaEventDestroy),
+and memory and device calls (it names cudaGetDeviceProperties, cuDeviceGetAttribute, cuDeviceTotalMem and cudaSetDevice;
+copies count too). Here, waiting is a separate class: the host's waiting time shows how long the device works, and
+nothing about the call. cudaStreamWaitEvent makes only the stream wait, not the host, so its class is not `wait`. HIP
+uses the same words, so its calls get the same classes.
 """
 
 from __future__ import annotations
@@ -12,11 +18,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from workbook.records.traced import Algorithm, KernelClass
-from workbook.trace.names import without_arguments
+from workbook.records.traced import Algorithm, CallClass, KernelClass
 
 
-class Known(NamedTuple):
+class Class(NamedTuple):
     """Class and algorithm of a kernel or operator by its name. `kind` is None where no rule matches the name."""
 
     kind: KernelClass | None
@@ -138,16 +143,43 @@ _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
 )
 _OPERATOR_RULES = [(re.compile(pattern), kind) for pattern, kind in _OPERATORS]
 # Namespaces whose operators compute. Autograd's only call operators, and `c10d`'s hand gradients to other threads.
-_COMPUTING = ("aten::", "mkldnn::", "mkldnn_prepacked::", "onednn::", "quantized::", "torchvision::", "prepacked::")
+COMPUTING = ("aten::", "mkldnn::", "mkldnn_prepacked::", "onednn::", "quantized::", "torchvision::", "prepacked::")
 
 _MAX_POOL_BACKWARD = re.compile(r"max_?pool\w*backward|pooling_bw\w*max|max_?pool\w*_(bw|grad)|maxpool\w*bwd")
 
+# Patterns of the name after `cuda`, `cu` or `hip`; the first match counts.
+_CALLS: tuple[tuple[str, CallClass], ...] = (
+    (r"(graph|module|extmodule)?launch", "launch"),
+    (r".*(destroy|unload|unregister|release|free)|devicereset", "clean_up"),
+    (r".*synchronize", "wait"),
+    (r".*(mem|alloc)|pointergetattribute|(get)?device(get|can|total|compute)|getdevice", "memory"),
+)
+_CALL_RULES = [(re.compile(pattern), kind) for pattern, kind in _CALLS]
+_PREFIX = re.compile(r"^(cuda|cu|hip)")
+
+LONGEST_NAME = 240  # characters of a shortened name: names of different kernels may differ only at their ends
+# Names of wrappers around the function that a PyTorch element-wise kernel or reduction is made for.
+_AROUND = re.compile(
+    r"^(A|B)?(Unary|Binary)Functor$|^gpu_kernel_impl(_nocast)?$|^func_wrapper_t$|^ReduceOp$|^OpaqueType$|^Array$|^detail$"
+    r"|^memory$|^(Trivial)?OffsetCalculator$|^TensorIterator(Base)?$|^Load\w*|^Store\w*|^BinaryFunctor$|^templates$"
+    r"|^TensorListMetadata$|^FusedOptimizerTensorListMetadata$|^binary_internal$|^cuda$|^CUDAGeneratorImpl$"
+)
+_WORDS = re.compile(r"at::native::(?:\w+::)*(\w+)")
+_MADE_FOR = re.compile(r"elementwise|reduce_kernel|multi_tensor_apply|index_elementwise|distribution")
+_ANONYMOUS = ("(anonymous namespace)::", "<unnamed>::", "_GLOBAL__N_")
+_TAIL = re.compile(r"_execute_(\w+_)?kernel_\w*$")  # names the library that an xmma kernel was compiled into
+_CASTS = re.compile(r"\((?:int|bool|unsigned int|[\w:]+_t)\)")
+
 
 @lru_cache(maxsize=8192)
-def of_kernel(name: str) -> Known:
+def of_kernel(name: str) -> Class:
     """Return the class of a kernel by its name, and the algorithm of a convolution."""
     bare = without_arguments(name).lower()
-    kernel = _triton(bare) if bare.startswith("triton_") else _by_rules(bare)
+    if bare.startswith("triton_"):
+        kernel = _triton(bare)
+    else:
+        fitting = (Class(kind, algorithm) for pattern, kind, algorithm in _KERNEL_RULES if pattern.search(bare))
+        kernel = next(fitting, Class(None))
     if kernel.kind == "convolution" and kernel.algorithm == "implicit_gemm" and _on_tensor_cores(bare):
         kernel = kernel._replace(algorithm="tensor_core")
     return kernel._replace(
@@ -157,17 +189,12 @@ def of_kernel(name: str) -> Known:
 
 
 @lru_cache(maxsize=4096)
-def of_operator(name: str) -> Known:
+def of_operator(name: str) -> Class:
     """Return the class of a PyTorch operator by its name. A convolution's library chooses its algorithm."""
     bare = name.rpartition("::")[2].lower()
     kind = next((kind for pattern, kind in _OPERATOR_RULES if pattern.search(bare)), None)
     backward = _MAX_POOL_BACKWARD.search(bare) is not None or "maxpool2dwithindicesbackward" in bare
-    return Known(kind, "library" if kind == "convolution" else None, max_pool_backward=backward)
-
-
-def computes(name: str) -> bool:
-    """Return whether an operator computes something itself."""
-    return name.startswith(_COMPUTING)
+    return Class(kind, "library" if kind == "convolution" else None, max_pool_backward=backward)
 
 
 def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
@@ -182,35 +209,75 @@ def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
     return "tensor_core" if _on_tensor_cores(without_arguments(kernel).lower()) else "implicit_gemm"
 
 
-def _by_rules(bare: str) -> Known:
-    for pattern, kind, algorithm in _KERNEL_RULES:
-        if pattern.search(bare):
-            return Known(kind, algorithm)
-    return Known(None)
-
-
 def _on_tensor_cores(bare: str) -> bool:
     return _TENSOR_CORE.search(bare) is not None and _NO_TENSOR_CORE.search(bare) is None
 
 
-def _triton(bare: str) -> Known:
+def _triton(bare: str) -> Class:
     match = _TRITON.match(bare)
     assert match is not None
     form, fused = match[1] or "", match[2]
     if form.startswith("convolution") or (form == "tem" and "conv" in fused):
-        return Known("convolution", "tensor_core")
+        return Class("convolution", "tensor_core")
     if form in ("tem", "mm", "bmm", "addmm") or form.startswith("flex"):
-        return Known("matrix_product")
+        return Class("matrix_product")
     if form == "for":  # one kernel for many tensors: Inductor compiles an optimiser to that
-        return Known("optimiser")
+        return Class("optimiser")
     if re.search(r"batch_norm|var_mean", fused):
-        return Known("batch_norm")
+        return Class("batch_norm")
     if "pool" in fused:
-        return Known("pooling")
+        return Class("pooling")
     if re.search(r"nll_loss|softmax|cross_entropy|mse_loss", fused):
-        return Known("loss")
+        return Class("loss")
     if not form:
-        return Known(None)
+        return Class(None)
     if _ONLY_LAYOUT.match(fused):
-        return Known("layout")
-    return Known("element_wise" if form == "poi" else "reduction")
+        return Class("layout")
+    return Class("element_wise" if form == "poi" else "reduction")
+
+
+@lru_cache(maxsize=1024)
+def class_of_call(name: str) -> CallClass:
+    """Return the class of a call, `other` if no pattern matches its name."""
+    bare = _PREFIX.sub("", name.lower())
+    return next((kind for pattern, kind in _CALL_RULES if pattern.match(bare)), "other")
+
+
+@lru_cache(maxsize=4096)
+def without_arguments(name: str) -> str:
+    """Return a demangled name without result type, arguments and anonymous namespaces, any other name unchanged."""
+    for anonymous in _ANONYMOUS:
+        name = name.replace(anonymous, "")
+    name = name.removeprefix("void ").replace("operator()()", "operator_call")
+    return _before(name, "(")
+
+
+@lru_cache(maxsize=4096)
+def short_name(name: str) -> str:
+    """Return a name as a table shows it, with only those template arguments that tell kernels apart."""
+    bare = without_arguments(name)
+    head, opened, arguments = bare.partition("<")
+    head = head.removeprefix("at::native::").removeprefix("at::cuda::")
+    if not opened:
+        return _cut(_TAIL.sub("", head))
+    first = _before(arguments, ",>")
+    if head.endswith("::Kernel") and re.fullmatch(r"\w+", first):  # CUTLASS: the only argument's name says all
+        return _cut(first)
+    if _MADE_FOR.search(head):
+        words = [word for word in _WORDS.findall(arguments) if not _AROUND.match(word)]
+        return _cut(f"{head}<{words[0]}>" if words else head)
+    return _cut(f"{head}<{_CASTS.sub('', arguments).replace('at::native::', '')}")
+
+
+def _before(text: str, stops: str) -> str:
+    """Return the text before the first of the characters `stops` outside template brackets."""
+    depth = 0
+    for at, character in enumerate(text):
+        if at and depth == 0 and character in stops:
+            return text[:at].strip()
+        depth += (character == "<") - (character == ">")
+    return text.strip()
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

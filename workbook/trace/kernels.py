@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbook.records.traced import Algorithm, KernelClass
-from workbook.trace.classes import Known, computes, of_convolutions_matrix_product, of_kernel, of_operator
+from workbook.trace.classes import COMPUTING, Class, of_convolutions_matrix_product, of_kernel, of_operator, short_name
 from workbook.trace.events import Events, Integers, Mask
-from workbook.trace.found import Label
-from workbook.trace.names import short_name
 from workbook.trace.pieces import Cut, Sections
 from workbook.trace.spans import innermost
+from workbook.trace.sums import Label
 
 # Classes that a section gives to kernels with unspecific names: an addition in the optimiser's step is `optimiser`.
 OF_SECTION: dict[str, KernelClass] = {"load": "loader", "loss": "loss", "optimiser": "optimiser"}
@@ -61,7 +60,7 @@ def of_section(kind: KernelClass | None, section: str) -> KernelClass:
     return kind or "other"
 
 
-def _ask_operators(classes: list[Known], piece: Cut, index: Integers) -> None:
+def _ask_operators(classes: list[Class], piece: Cut, index: Integers) -> None:
     """Replace in place, by the calling operators, unknown classes and matrix products that belong to convolutions."""
     events = piece.events
     unclear = [at for at, kernel in enumerate(classes) if kernel.kind in (None, "matrix_product")]
@@ -94,12 +93,12 @@ def _ask_operators(classes: list[Known], piece: Cut, index: Integers) -> None:
                 sooner = siblings[caller][: siblings[caller].index(at)]
                 before = next((names[sibling] for sibling in reversed(sooner) if not multiplies[sibling]), "")
                 algorithm = of_convolutions_matrix_product(names[at], before)
-            classes[at] = Known("convolution", algorithm)
+            classes[at] = Class("convolution", algorithm)
         elif classes[at].kind is None:
             classes[at] = operator
 
 
 def computing(events: Events) -> Integers:
     """Return the indices of operators that compute. Autograd's and process groups' only start other work."""
-    fits = np.array([computes(name) for name in events.names], dtype=bool)
+    fits = np.array([name.startswith(COMPUTING) for name in events.names], dtype=bool)
     return np.flatnonzero(events.are("operator") & fits[events.name]) if len(events) else np.zeros(0, dtype=np.int64)

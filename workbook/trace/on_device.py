@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 
 from workbook.records.traced import Direction
-from workbook.trace.calls import class_of_call
+from workbook.trace.classes import class_of_call
 from workbook.trace.events import ON_DEVICE, UNKNOWN, Events, Integers, Mask
-from workbook.trace.found import Found, InSection
 from workbook.trace.kernels import Kernels, label_kernels
 from workbook.trace.pieces import Cut, Sections
 from workbook.trace.spans import Spans, own_s, repeated_s, within
+from workbook.trace.sums import InSection, Sums
 
 DIRECTIONS: dict[str, Direction] = {
     "htod": "host_to_device",
@@ -26,13 +26,13 @@ DIRECTIONS: dict[str, Direction] = {
 }
 
 
-def look(piece: Cut) -> Found:
+def look(piece: Cut) -> Sums:
     """Return the sums of the kernels, copies and calls of a piece. Busy times and gaps are means over its devices."""
     events = piece.events
     sections = Sections.of(events)
     kernels = label_kernels(piece, sections)
     devices = np.unique(events.device[kernels.index])
-    sums = Found(steps=piece.steps, elapsed_s=piece.elapsed_s, devices=len(devices), notes=dict.fromkeys(piece.notes))
+    sums = Sums(steps=piece.steps, elapsed_s=piece.elapsed_s, devices=len(devices), notes=dict.fromkeys(piece.notes))
     for device in devices.tolist():
         _add_device(sums, piece, kernels, events.device == device, 1 / len(devices))
     lengths = events.length_s[kernels.index].tolist()
@@ -55,7 +55,7 @@ def _union(events: Events, mask: Mask) -> Spans:
     return Spans.union(np.maximum(events.began_s[mask], 0.0), np.maximum(events.ended_s[mask], 0.0))
 
 
-def _add_device(sums: Found, piece: Cut, kernels: Kernels, here: Mask, weight: float) -> None:
+def _add_device(sums: Sums, piece: Cut, kernels: Kernels, here: Mask, weight: float) -> None:
     """Add the busy times and the gaps of one device, each multiplied by `weight`."""
     events = piece.events
     kernel = here & events.are("kernel")
@@ -103,7 +103,7 @@ def gaps_s(piece: Cut, active: Spans, works: Mask) -> tuple[float, float, float,
     return float(launch_s.sum()), queue_s, edge_s, int((~edge & ~has_call).sum())
 
 
-def _add_copies(sums: Found, events: Events) -> None:
+def _add_copies(sums: Sums, events: Events) -> None:
     for index in np.flatnonzero(events.are("copy")).tolist():
         words = events.names[events.name[index]].lower()
         direction = next((value for word, value in DIRECTIONS.items() if word in words), None)
@@ -120,7 +120,7 @@ def _add_copies(sums: Found, events: Events) -> None:
         sums.fills.put("fill", float(events.length_s[fills].sum()), int(fills.sum()))
 
 
-def _add_calls(sums: Found, events: Events) -> tuple[np.ndarray, Integers]:
+def _add_calls(sums: Sums, events: Events) -> tuple[np.ndarray, Integers]:
     """Add the calls by name. Return the seconds of each call without the calls within it, and the calls' indices."""
     calls = np.flatnonzero(events.are("call"))
     begin, end = events.began_s[calls], events.ended_s[calls]
@@ -133,7 +133,7 @@ def _add_calls(sums: Found, events: Events) -> tuple[np.ndarray, Integers]:
 
 
 def _add_sections(
-    sums: Found, piece: Cut, sections: Sections, kernels: Kernels, calls: Integers, own_call_s: np.ndarray
+    sums: Sums, piece: Cut, sections: Sections, kernels: Kernels, calls: Integers, own_call_s: np.ndarray
 ) -> None:
     """Add the calls of each section, and the device time of the kernels launched there."""
     events = piece.events

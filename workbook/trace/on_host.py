@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from workbook.trace.classes import of_operator
-from workbook.trace.found import Found, InSection
 from workbook.trace.kernels import computing, of_section
 from workbook.trace.pieces import Cut, Sections
 from workbook.trace.spans import Spans, own_s, repeated_s, within
+from workbook.trace.sums import InSection, Sums
 
 GLOO = "gloo:"  # prefix of ranges around Gloo's work in its own threads
 
 
-def look(piece: Cut) -> Found:
+def look(piece: Cut) -> Sums:
     """Return the sums of the operators of a piece."""
     events = piece.events
     sections = Sections.of(events)
@@ -23,7 +23,7 @@ def look(piece: Cut) -> Found:
     top = parents < 0
     exchanging = events.are("range") & events.named(GLOO)
     exchange = Spans.union(events.began_s[exchanging], events.ended_s[exchanging])
-    sums = Found(
+    sums = Sums(
         steps=piece.steps,
         elapsed_s=piece.elapsed_s,
         busy_s=busy.length_s,

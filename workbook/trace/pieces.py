@@ -73,7 +73,8 @@ def cut(events: Events, steps: int | None = None) -> Cut:
     kept = (made >= begin) & ((made < end) | (on_device & ~has_call))
     if left := int((has_call & (made < begin) & (events.ended_s > begin)).sum()):
         notes = (*notes, f"{left} kernels or copies of earlier work ran into the steps and are left out")
-    events, calls = events.only(kept), _renumbered(calls, kept)
+    place = np.where(kept, np.cumsum(kept) - 1, -1)  # of each event among the kept ones
+    events, calls = events.only(kept), np.where(calls[kept] >= 0, place[calls[kept]], -1)
     last = events.ended_s[events.are(*ON_DEVICE, "operator")] if len(events) else np.zeros(0)
     over = max(end, float(last.max())) if len(last) else end
     return Cut(events.moved(-begin), count, over - begin, calls, (*events.notes, *notes))
@@ -116,10 +117,3 @@ def _launches(events: Events) -> Integers:
     same = numbers[at] == events.correlation[asked]
     launches[asked[same]] = calls[first[at[same]]]
     return launches
-
-
-def _renumbered(calls: Integers, kept: np.ndarray) -> Integers:
-    """Return the calls of the kept events, as indices among the kept events."""
-    place = np.where(kept, np.cumsum(kept) - 1, -1)
-    own = calls[kept]
-    return np.where(own >= 0, place[own], -1)

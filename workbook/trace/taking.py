@@ -69,13 +69,17 @@ def take_trace(
     compressed, even if it holds nothing. Raise UntracedError if the profiler fails or the first piece holds nothing. An
     error of a step stops the profiler and is raised.
     """
-    _check_activities(on_gpu=on_gpu)
+    from torch import profiler
+
+    if lacking := [kind.name for kind in _activities(on_gpu=on_gpu) if kind not in profiler.supported_activities()]:
+        raise UntracedError(f"this build of PyTorch traces no {lacking[0]} activity")
     taken = Taken(asked_for)
     with temporary_folder() as folder, _quiet_collector():
         file = folder / "piece.json"
         while taken.steps < asked_for:
-            left_s = limit_s - taken.elapsed_s
-            steps = _steps_of_piece(taken, left_s, step_s)
+            most = MOST_STEPS if taken.steps else FIRST_STEPS
+            in_time = int((limit_s - taken.elapsed_s) / step_s) - WARM_UP_STEPS if step_s else most
+            steps = max(1, min(most, asked_for - taken.steps, in_time))
             began = clock.now_s()
             step_s = _take_piece(step, clock, steps, file, on_gpu=on_gpu) / steps
             taken.elapsed_s += clock.now_s() - began
@@ -103,20 +107,6 @@ def take_trace(
                 taken.notes.append(f"{taken.steps} of {asked_for} steps were traced, then {limit_s:g} s were over")
                 break
     return taken
-
-
-def _steps_of_piece(taken: Taken, left_s: float, step_s: float) -> int:
-    """Return the number of steps of the next piece: at least one, else limited by `asked_for` and the time left."""
-    most = MOST_STEPS if taken.steps else FIRST_STEPS
-    in_time = int(left_s / step_s) - WARM_UP_STEPS if step_s else most
-    return max(1, min(most, taken.asked_for - taken.steps, in_time))
-
-
-def _check_activities(*, on_gpu: bool) -> None:
-    from torch import profiler
-
-    if lacking := [kind.name for kind in _activities(on_gpu=on_gpu) if kind not in profiler.supported_activities()]:
-        raise UntracedError(f"this build of PyTorch traces no {lacking[0]} activity")
 
 
 def _activities(*, on_gpu: bool) -> list[Any]:

@@ -12,7 +12,7 @@ import psutil
 from labkit.data.order import WHOLE, Shard
 from workbook import ranks
 from workbook.errors import Unsupported
-from workbook.hardware.cpu_limits import usable_threads
+from workbook.hardware.limits import usable_threads
 from workbook.storage import StoredSet
 from workbook.storage.page_cache import drop, resident_share, why_not_cold
 from workbook.storage.readers import open_reader

@@ -13,7 +13,7 @@ from typing import Any
 
 from labkit.data import DataSet
 from labkit.models import known_count
-from workbook.engines.damping import calmed
+from workbook.engines.damping import weakened
 from workbook.engines.keras import gate, process, reference
 from workbook.engines.keras.back_ends import make_training
 from workbook.engines.keras.host_batches import HostBatches
@@ -90,7 +90,7 @@ class KerasTrainWorkload(Workload):
         yield "restart", self._restart
 
     def _load_weakened(self) -> None:
-        self._weakened = calmed(self._initial)
+        self._weakened = weakened(self._initial)
         self._load(self._weakened)
         if self.training.drops_out:
             self._undropped = self.training.loss_without_dropout(self._batch)

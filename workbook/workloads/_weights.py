@@ -19,8 +19,8 @@ from torch import nn
 from labkit.data import DataSet
 from labkit.errors import LabkitError
 from labkit.models import build as build_model
+from workbook.engines.batch_norm import fold_back, has_batch_norm, normalise
 from workbook.engines.damping import damp
-from workbook.engines.normalised import fold_back, has_batch_norm, normalise
 from workbook.engines.pool import Pool
 from workbook.engines.state import free_memory
 from workbook.engines.weights_files import (
@@ -185,7 +185,7 @@ def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor],
 def _eager_to_learn(model: nn.Module) -> None:
     """Change a model in place so that a dozen epochs of small images suffice. The network for inference stays the same.
 
-    Networks without batch norm get it (see `engines.normalised`). Residual branches start at zero, so that 152 layers
+    Networks without batch norm get it (see `engines.batch_norm`). Residual branches start at zero, so that 152 layers
     learn as fast as 50 (Goyal et al. 2017, arXiv:1706.02677). No dropout: VGG-16 ended at 54 % with it, 86 % without.
     """
     if not has_batch_norm(model):

@@ -23,8 +23,8 @@ import torch
 from labkit.data import DataSet
 from labkit.models import find_model
 from workbook.engines import precision
-from workbook.engines.captured_prediction import CapturedPrediction
-from workbook.engines.folding import fold_batch_norm
+from workbook.engines.batch_norm import fold_batch_norm
+from workbook.engines.captured import CapturedPrediction
 from workbook.engines.pool import Pool
 from workbook.engines.predicting import make_predictor
 from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine

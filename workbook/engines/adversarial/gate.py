@@ -26,7 +26,7 @@ import torch
 
 from workbook.engines.adversarial.training import Adversarial
 from workbook.engines.gate import check_what_was_read
-from workbook.engines.tolerated import checked
+from workbook.engines.tolerances import checked
 from workbook.errors import GateError
 
 ITERATIONS = 2

@@ -34,8 +34,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from workbook.engines.exchange.bucket import Bucket, in_memory, same_place
-from workbook.engines.exchange.bucket_ways import ByGloo, ByNccl
+from workbook.engines.exchange.bucket import Bucket, ByGloo, ByNccl, in_memory, same_place
 from workbook.errors import GateError
 from workbook.ranks import Team
 

@@ -48,9 +48,7 @@ def _side() -> torch.cuda.Stream:
     return _side_of(torch.cuda.current_device())
 
 
-@cache
-def _side_of(device: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+_side_of = cache(torch.cuda.Stream)  # a stream per device
 
 
 def join() -> None:

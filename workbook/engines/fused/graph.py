@@ -139,7 +139,10 @@ class _Reader:
         if isinstance(module, nn.Conv2d | nn.Linear):
             return self._convolution(node, module)
         if isinstance(module, nn.ReLU) or node.target in (functional.relu, torch.relu):
-            return self._with_relu(node)
+            number = self._number[node.args[0]]
+            self._extend(node, number, relu=True)
+            self._closed.add(number)
+            return number
         if node.target in _ADDITIONS:
             return self._with_addition(node)
         if isinstance(module, nn.MaxPool2d):
@@ -163,7 +166,10 @@ class _Reader:
         source = node.args[0]
         weight, bias, stride, pad = module.weight.detach(), module.bias, 1, 0
         if isinstance(module, nn.Linear):
-            channels, *sizes = self._flattened_from(source)
+            before: Any = source
+            while before.target is torch.flatten or isinstance(self._module(before), (*_SKIPPED, nn.Flatten)):
+                before = before.args[0]
+            _, channels, *sizes = before.meta["tensor_meta"].shape  # (N, C, H, W) if it was flattened
             weight = weight.reshape(weight.shape[0], channels, *(sizes or [1, 1]))
         else:
             stride, pad = self._one(node, module.stride), self._one(node, module.padding)
@@ -172,18 +178,6 @@ class _Reader:
         facts = {"stride": stride, "pad": pad, "is_product": isinstance(module, nn.Linear)}
         bias = None if bias is None else bias.detach()
         return self._add(node, "convolution", [source], weight=weight, bias=bias, **facts)
-
-    def _flattened_from(self, node: Any) -> tuple[int, ...]:
-        """Return the shape (C, H, W) of the value that reaches a matrix product flat."""
-        while node.target is torch.flatten or isinstance(self._module(node), (*_SKIPPED, nn.Flatten)):
-            node = node.args[0]
-        return tuple(node.meta["tensor_meta"].shape[1:])
-
-    def _with_relu(self, node: fx.Node) -> int:
-        number = self._number[node.args[0]]
-        self._extend(node, number, relu=True)
-        self._closed.add(number)
-        return number
 
     def _with_addition(self, node: fx.Node) -> int:
         """Add in the later of both operands, a convolution, which finds the other operand's value ready."""

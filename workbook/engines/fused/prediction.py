@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from labkit.data import DataSet
+from workbook.engines.batch_norm import fold_batch_norm
 from workbook.engines.calibration import calibration_batches, facts_of
-from workbook.engines.folding import fold_batch_norm
 from workbook.engines.fused.network import FusedNetwork
-from workbook.engines.predicts import Predicts
-from workbook.engines.tolerated import check
+from workbook.engines.predictor import Predictor
+from workbook.engines.tolerances import check
 from workbook.trials.trial import Trial
 
 KINDS = {"int8": torch.int8, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -22,7 +22,7 @@ HELD_IMAGES = 16  # on which the kernels are compared with PyTorch's operators
 HELD_WITHIN = {"int8": 0.01, "fp16": 0.002, "bf16": 0.01}
 
 
-class FusedPredictor(Predicts):
+class FusedPredictor(Predictor):
     """A predictor of FP32 logits. `model` is in evaluation mode with FP32 weights and is changed in place.
 
     In INT8, the first layer makes bytes of FP16 images.
@@ -57,14 +57,10 @@ class FusedPredictor(Predicts):
         assert self._network is not None, "prepare first"
         logits = self._network(images)
         if not self._is_held:
-            self._hold(images[:HELD_IMAGES])
+            apart = self._network.differences(images[:HELD_IMAGES])
+            worst = max(apart, key=apart.__getitem__)
+            claim = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
+            check(claim, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
+            self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
+            self._is_held = True
         return logits
-
-    def _hold(self, images: torch.Tensor) -> None:
-        assert self._network is not None
-        apart = self._network.differences(images)
-        worst = max(apart, key=apart.__getitem__)
-        claim = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
-        check(claim, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
-        self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
-        self._is_held = True

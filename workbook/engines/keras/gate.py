@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbook.engines.tolerated import checked
+from workbook.engines.tolerances import checked
 from workbook.errors import GateError
 
 # Relative, of the first loss. FP32 and TF32 round far less than another batch would change (1.5 % of ResNet-50's loss).

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from workbook.engines.any_framework import of_gpu
 from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.kept_programs import keep_programs, programs
+from workbook.engines.keras.program_cache import keep_programs, programs
 from workbook.engines.keras.training import KerasTraining, Pixels
 from workbook.errors import Unsupported
 from workbook.trials.rules import check

@@ -50,11 +50,18 @@ class TrainingOnTorch(KerasTraining):
     def _trace(self, images: Any, labels: Any) -> None:
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        def pure(trained: Any, rest: Any, scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
-            return self._pure(trained, rest, scale, images, labels)  # make_fx would count a method's self
+        def step(trained: Any, rest: Any, scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
+            """Return the loss, the model's other variables after it, and gradients. Change nothing in place."""
+            assert self.traces is not None
+            self.traces += 1  # Python runs this when it traces, and never again
+            weights = [weight.detach().requires_grad_() for weight in trained]
+            logits, new_rest = self.model.stateless_call(weights, rest, self._inputs(images), training=True)
+            loss = self._cross_entropy(labels, logits)
+            gradients = torch.autograd.grad(loss * scale, weights)
+            return loss.detach(), [value.detach() for value in new_rest], list(gradients)
 
         with self.on_device():
-            graph = make_fx(pure)(*self._state(), self._put(images), self._put(labels))
+            graph = make_fx(step)(*self._state(), self._put(images), self._put(labels))
         self._graph = torch.compile(graph, dynamic=False, fullgraph=True)
         self._step = self._train_compiled
 
@@ -68,16 +75,6 @@ class TrainingOnTorch(KerasTraining):
         trained, rest = ([variable.value.detach() for variable in variables] for variables in both)
         scale = self.optimizer.dynamic_scale.value if self._scales else torch.ones((), device=self._device)
         return trained, rest, scale
-
-    def _pure(self, trained: list[Any], rest: list[Any], scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
-        """Return the loss, the model's other variables after it, and gradients. Change nothing in place."""
-        assert self.traces is not None
-        self.traces += 1  # Python runs this when it traces, and never again
-        weights = [weight.detach().requires_grad_() for weight in trained]
-        logits, new_rest = self.model.stateless_call(weights, rest, self._inputs(images), training=True)
-        loss = self._cross_entropy(labels, logits)
-        gradients = torch.autograd.grad(loss * scale, weights)
-        return loss.detach(), [value.detach() for value in new_rest], list(gradients)
 
     def _put(self, array: Any) -> Any:
         """Return the array on the device. It goes to a GPU from pinned memory, as a copy from other memory waits."""

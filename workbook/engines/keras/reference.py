@@ -27,7 +27,7 @@ from workbook.errors import GateError
 from workbook.hardware.frameworks import RUNNER_PYTHON
 from workbook.trials.trial import Trial
 
-_known: dict[tuple[Any, ...], dict[str, Any]] = {}
+_results: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch: HostBatch) -> dict[str, Any]:
@@ -39,15 +39,15 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
         name: getattr(trial, name) for name in ("model", "image_px", "classes", "head", "batch_of_step", "devices")
     }
     identity = (*network.values(), trial.seed, trial.data, trial.data_checksum)
-    if identity not in _known:
+    if identity not in _results:
         images, labels = batch
         specification = {**network, "pixels": pixels._asdict()}
         with temporary_folder() as folder:
             path = folder / "arrays.npz"
             arrays: dict[str, Any] = {f"weight {name}": value for name, value in weights.items()}
             np.savez(path, images=images, labels=labels, **arrays)
-            _known[identity] = _in_a_process(path, specification)
-    return _known[identity]
+            _results[identity] = _in_a_process(path, specification)
+    return _results[identity]
 
 
 def _in_a_process(path: Path, specification: dict[str, Any]) -> dict[str, Any]:

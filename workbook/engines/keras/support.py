@@ -46,10 +46,6 @@ def _another_way(trial: Trial) -> str | None:
     return None
 
 
-def _not_installed(trial: Trial) -> str | None:
-    return next((name for name in KNOWN[trial.framework].packages if find_spec(name) is None), None)
-
-
 # fmt: off
 RULES = (
     Rule("never", lambda t: t.framework == "keras-jax" and t.engine == "eager",
@@ -66,6 +62,7 @@ RULES = (
         "{value} trains on one device in this version; on several, Keras on JAX and PyTorch without Keras do"),
     Rule("version", _another_way),
     ONE_IMAGE,
-    Rule("here", _not_installed, "{value} is not installed in the Python that this ran with"),
+    Rule("here", lambda t: next((name for name in KNOWN[t.framework].packages if find_spec(name) is None), None),
+        "{value} is not installed in the Python that this ran with"),
 )
 # fmt: on

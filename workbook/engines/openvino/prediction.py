@@ -11,14 +11,14 @@ from torch import nn
 from labkit.data import DataSet
 from workbook.engines.calibration import calibration_batches, facts_of
 from workbook.engines.openvino.network import CompiledNetwork, compile_converted, convert, quantise, versions
-from workbook.engines.predicts import Predicts
-from workbook.hardware.cpu_limits import usable_cores
+from workbook.engines.predictor import Predictor
+from workbook.hardware.limits import usable_cores
 from workbook.trials.trial import Trial
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
 
 
-class OpenVinoPredictor(Predicts):
+class OpenVinoPredictor(Predictor):
     """A predictor by OpenVINO on a CPU. `model` is in evaluation mode with FP32 weights and is not changed.
 
     OpenVINO fuses batch norm and other layers by itself (`folded` is 0), and takes FP32 images in every precision.

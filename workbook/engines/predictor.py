@@ -11,7 +11,7 @@ import torch
 from workbook.trials.trial import Trial
 
 
-class Predicts(ABC):
+class Predictor(ABC):
     """A predictor of a batch's logits, by any engine.
 
     `dtype` is the images' type, `weight_bytes` the size of one weight when it is read. `compiles` says whether

@@ -73,7 +73,7 @@ class InSection:
 
 
 @dataclass
-class Found:
+class Sums:
     """Sums over one piece or several. Fields have the same meaning as in `workbook.records.traced.Traced`."""
 
     steps: int = 0
@@ -99,7 +99,7 @@ class Found:
     devices: int = 0
     notes: dict[str, None] = field(default_factory=dict)  # an ordered set of sentences
 
-    def add(self, other: Found) -> None:
+    def add(self, other: Sums) -> None:
         """Add all sums of `other`."""
         for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -145,4 +145,4 @@ class Found:
         }
 
 
-NUMBERS = [entry.name for entry in fields(Found) if entry.default in (0, 0.0) and entry.name != "devices"]
+NUMBERS = [entry.name for entry in fields(Sums) if entry.default in (0, 0.0) and entry.name != "devices"]
