@@ -132,8 +132,8 @@ def build_for(card: Card, *, again: str = "") -> tuple[Build | None, str]:
 def why_not(card: Card) -> str:
     """Return why this interpreter's PyTorch does not run on a card, and what to type; empty if it runs or is missing.
 
-    Builds of the user's own and CUDA's compatibility packages run where the published builds don't. So PyTorch itself
-    is asked before it is said not to run.
+    A user's own build and CUDA's compatibility packages run where published builds do not. So this function asks
+    PyTorch itself before it refuses a build.
     """
     torch = installed()
     if torch is None or _should_run(torch, card) or (torch.cuda and _runs(card)):

@@ -74,7 +74,7 @@ def _folders(controller: str) -> Iterator[Path]:
     for line in _lines(OWN):
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
-            roots = [GROUPS, GROUPS / "unified"]  # the second stands beside version 1
+            roots = [GROUPS, GROUPS / "unified"]  # mixed systems mount version 2 as `unified`
         elif controller in controllers.split(","):
             roots = [GROUPS / controllers, GROUPS / controller]  # the second may be a link to the first
         else:

@@ -157,12 +157,12 @@ class _Run:
         # Once, because a machine that is never idle would be measured for ever; and not for a smoke test's numbers.
         if self.beside_others and self.scale != "smoke":
             again = [trial for trial in order if trial.key in self.beside_others]
-            self.progress.say(f"Others used {_most(self.beside_others)} during {len(again)} runs, which are repeated.")
+            self.progress.say(f"{_others(self.beside_others)} This repeats {len(again)} of {len(pending)} runs.")
             self.progress.repeat(len(again))
             self.beside_others = {}
             self._run(again, about)
         if still := len(self.beside_others):
-            self.progress.say(f"Others used {_most(self.beside_others)} during {still} runs, which the pages say.")
+            self.progress.say(f"{_others(self.beside_others)} The pages flag {still} of {len(pending)} runs.")
 
     def _run(self, pending: list[Trial], about: Pass) -> None:
         """Run the trials of a pass in as many processes as it takes."""
@@ -325,6 +325,6 @@ class _Run:
         self.progress.show(what, left_s)
 
 
-def _most(loads: dict[str, str]) -> str:
-    """Return the text that most of the runs have in common."""
-    return max(loads.values(), key=list(loads.values()).count)
+def _others(loads: dict[str, str]) -> str:
+    """Return what others used during most of the runs, as a sentence."""
+    return f"Others used {max(loads.values(), key=list(loads.values()).count)}."
