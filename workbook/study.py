@@ -20,21 +20,19 @@ import pandas as pd
 
 from labkit.data import DataSet
 from labkit.errors import LabkitError, UserError, one_of, unknown
-from labkit.files import users_path
 from labkit.models import MODELS
 from labkit.timing.step import doubts
 from workbook.claims import Findings
 from workbook.claims.reports import evidence, verdicts
-from workbook.datasets import check_use, data_at_scale, documents_of_user, stored_set
-from workbook.engines.weights_files import check_folder
+from workbook.datasets import data_at_scale, documents_of_user, stored_set
 from workbook.hardware.environment import line_of_changers
 from workbook.hardware.host import Host, read_host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import load_profile
+from workbook.options import open_session
 from workbook.records.selection import host_to_show
-from workbook.records.store import Store
-from workbook.registry import Study, check_scale, find_study
-from workbook.results import Results, is_report, other_hosts, records_of_host, reports_folder, study_records
+from workbook.registry import Study, find_study
+from workbook.results import Results, is_report, other_hosts, records_of_host, study_records
 from workbook.results.columns import WHAT_RAN
 from workbook.results.study_records import StudyRecords
 from workbook.runner import measure, nodes_here
@@ -430,24 +428,20 @@ def open_study(
     LabkitError if no profile matches this machine.
     """
     one_of("mode", mode, MODES)
-    check_use(str(data), [find_study(study).id])
-    here = host or this_host()
+    about, here = find_study(study), host or this_host()
     profile = load_profile(hw) if hw else detect(here)
     if profile is None:
         raise LabkitError(f"no profile matches {here.summary()}: `make profile` writes one.")
+    session = open_session(
+        profile,
+        here,
+        [about.id],
+        scale=scale,
+        data=str(data),
+        weights=str(weights),
+        reuters=str(reuters),
+        keeps_traces=os.environ.get("KEEP_TRACES") == "1",
+    )
     if not hw and mode == "auto":
         require_match(profile, here)  # such a call is to measure, so a PyTorch that does not run here ends it
-    return OpenStudy(
-        study=find_study(study),
-        session=Session(
-            profile=profile,
-            host=here,
-            store=Store(reports_folder() / profile.name),
-            scale=check_scale(scale),
-            data=str(data),
-            weights=check_folder(str(weights)) if weights else None,
-            reuters=users_path(str(reuters)).absolute() if reuters else None,
-            keeps_traces=os.environ.get("KEEP_TRACES") == "1",
-        ),
-        mode=mode,  # type: ignore[arg-type]
-    )
+    return OpenStudy(study=about, session=session, mode=mode)  # type: ignore[arg-type]
