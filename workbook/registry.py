@@ -91,7 +91,6 @@ METRICS: dict[str, Metric] = {
         Metric("bytes_per_s", "Transfer rate", "GB/s", "more", 1e-9),
         Metric("launches_per_s", "Launch rate", "launches/s", "more"),
         Metric("launch_rate_beside", "Launch rate beside the blocks", "launches/s", "more"),
-        Metric("launch_roof_flop_per_s", "Arithmetic rate that launches allow", "TFLOP/s", "more", 1e-12),
         Metric("roofline_fraction", "Fraction of the roofline", "%", "more", 1e2),
         Metric("speedup", "Speed-up", "x", "more"),
         Metric("scaling_efficiency", "Scaling efficiency", "%", "more", 1e2),

@@ -43,6 +43,7 @@ from workbook.show import Table, heading, label
 from workbook.show.quantities import MISSING
 from workbook.storage.make import Progress
 from workbook.studies.planner import Cpu, Planner, Sweep
+from workbook.trials import recipes
 from workbook.trials.label import trial_label
 from workbook.trials.recipes import mode_name
 from workbook.trials.trial import (
@@ -65,6 +66,8 @@ MODES = ("auto", "measure", "render", "plan")
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
 # What `measure` read last: how many records of which host, and the passes that chose them. The check of a page asks it.
 SHOWN: dict[str, Any] = {}
+# The precisions in which the peak of a kind of device is measured; a CPU without BF16 arithmetic has FP32's alone.
+PEAKS = {"cuda": ["fp32", "tf32", "fp16", "bf16", "fp8", "int8"], "cpu": ["fp32", "bf16"]}
 MOST_UNEVEN = 5  # uneven runs that a warning names
 MOST_LACKING = 3  # configurations without a record whose nearest record a message names
 
@@ -223,14 +226,16 @@ class OpenStudy(Planner):
         return trials
 
     def ceilings(self, device: str | None = None) -> list[Trial]:
-        """Return the trials that measure a device's ceilings: FP32 matrix product, copy in its memory, launch rate.
+        """Return the trials that measure a device's ceilings: matrix products, copy in its memory, launch rate.
 
-        `device` is `cuda` or `cpu`, by default the profile's kind.
+        A matrix product runs in each precision whose rates pages show. `device` is `cuda` or `cpu`, by default the
+        profile's kind.
         """
         kind = device or self.profile.device.kind
         edge, copied_bytes = (8192, 2**32) if kind == "cuda" else (2048, 2**28)
+        precisions = PEAKS[kind] if kind == "cuda" or recipes.has_bf16(self.cpu.features) else ["fp32"]
         return [
-            *self.trials(workload="matmul", size=edge, data=NO_DATA, device=kind),
+            *self.trials(workload="matmul", size=edge, data=NO_DATA, device=kind, precision=precisions),
             *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA, device=kind),
             *self.trials(workload="launch_rate", size=3000, data=NO_DATA, device=kind),
         ]

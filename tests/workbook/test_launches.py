@@ -1,4 +1,4 @@
-"""Tests of launch rates: which trials have bursts, the metrics and the third roof, and what the rates explain."""
+"""Tests of launch rates and peaks: which trials have bursts, their metrics, and what the rates explain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbook.runner.preparing import Data
 from workbook.runner.protocol import Pass
 from workbook.show import plots
 from workbook.studies import launches, rooflines
-from workbook.trials.trial import NO_DATA, Trial
+from workbook.trials.trial import NO_DATA, PRECISIONS, Trial
 
 STUDY = "09_profile"
 TIMING = Timing(warmup_s=0.2, timed_s=0.5, block_s=0.1, limit_s=120)
@@ -137,44 +137,27 @@ def test_a_short_trace_counts_the_kernels_of_a_step(monkeypatch: pytest.MonkeyPa
     assert sum(facts["kernel_step_s"].values()) == pytest.approx(facts["busy_step_s"])
 
 
-# ---- the third roof -------------------------------------------------------------------------------------------------
+# ---- peaks ----------------------------------------------------------------------------------------------------------
 
 
-def roofs(*, engine: str = "eager", facts: bool = True, ceiling_pass: int = 1, device: str = "cuda") -> float | None:
-    """Return the launch roof of a training of 200 kernels in a step, beside 100,000 launches per second in a pass."""
-    trial = replace(EAGER, engine=engine)
-    made = with_result(trial, 1, 6400.0, flop_per_step=FLOP)
-    made = with_facts(made, kernels_per_step=200.0) if facts else made
-    own = replace(CEILING, device=device)
-    ceiling = with_result(own, ceiling_pass, 1.0, images_per_step=None, launches_per_step=1000, host_s=[0.05] * 10)
-    return metric_of(of_records(STUDY, [made, ceiling]), made, "launch_roof_flop_per_s")
-
-
-def test_the_launch_roof_is_the_flop_of_a_step_over_the_time_of_its_launches() -> None:
-    assert roofs() == pytest.approx(FLOP * 1e5 / 200)
-
-
-@pytest.mark.parametrize("other", [{"engine": "compile"}, {"facts": False}, {"ceiling_pass": 2}, {"device": "cpu"}])
-def test_without_kernels_or_a_launch_rate_of_the_pass_and_device_there_is_no_launch_roof(other: dict[str, Any]) -> None:
-    assert roofs(**other) is None
-
-
-def test_only_records_with_a_launch_rate_have_its_peak() -> None:
-    frame = pd.DataFrame({"workload": ["matmul"], "flop_per_s": [5e13], "bytes_per_s": [math.nan]})
-    assert len(rooflines.peaks(frame, load_profile("h200"))) == 2
-    ceiling = frame.assign(workload="launch_rate", launches_per_s=1.5e5)
+def test_each_measured_precision_and_only_a_measured_launch_rate_have_a_peak() -> None:
+    frame = pd.DataFrame({"workload": "matmul", "precision": ["bf16", "fp32"], "flop_per_s": [6e14, 5e13]})
+    peaks = rooflines.peaks(frame.assign(bytes_per_s=math.nan), load_profile("h200"))
+    assert peaks[["measured", "nominal"]].to_numpy().tolist() == [[50, 67], [600, 989.5]], "FP32 first"
+    ceiling = frame[:1].assign(workload="launch_rate", launches_per_s=1.5e5)
     listed = rooflines.peaks(pd.concat([frame, ceiling]), load_profile("h200"))
-    assert listed.iloc[2, :2].tolist() == ["launch rate, thousand launches/s", 150.0]
+    assert listed.iloc[-1, :2].tolist() == ["launch rate, thousand launches/s", 150.0]
 
 
-def test_the_launch_roof_in_images_stands_beside_the_roofline() -> None:
-    about = {"profile": "p", "study": "s", "host": "a", "status": "ok", "model": "vgg16", "precision": "fp32"}
-    rates = {"images_per_s": 8000.0, "roofline_fraction": 0.1, "flop_per_s": 1e13, "launch_roof_flop_per_s": 4e13}
-    frame = pd.DataFrame([{**about, **rates, "pass_number": number} for number in (1, 2, 3)])
-    bounds = rooflines.measured(frame, by=["model"]).set_index("label")["value"]
-    assert bounds.to_dict() == pytest.approx({"roofline": 80_000, "launch roof": 32_000})
-    without = rooflines.measured(frame.assign(launch_roof_flop_per_s=math.nan), by=["model"])
-    assert without["label"].tolist() == ["roofline"]
+def test_a_roofline_bounds_strict_fp32_alone() -> None:
+    about = {"profile": "p", "study": "s", "host": "a", "status": "ok", "model": "vgg16"}
+    rates = {"images_per_s": 8000.0, "roofline_fraction": 0.1}
+    frame = pd.DataFrame(
+        [{**about, **rates, "precision": kind, "pass_number": n} for n in (1, 2) for kind in PRECISIONS]
+    )
+    bounds = rooflines.measured(frame, by=["model"])
+    assert bounds[["label", "passes"]].to_numpy().tolist() == [["roofline", 2]]
+    assert bounds["value"].item() == pytest.approx(8e4)
 
 
 # ---- what the launch rate explains ----------------------------------------------------------------------------------

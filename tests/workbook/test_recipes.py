@@ -12,7 +12,9 @@ from workbook.show import label
 from workbook.studies.free_speed import one_change, which_change
 from workbook.trials.label import trial_label
 from workbook.trials.recipes import (
+    AS_INSTALLED,
     CAPTURED,
+    CAREFUL,
     COMPILED,
     FRAMEWORK_ENGINES,
     MODE_NAMES,
@@ -23,6 +25,7 @@ from workbook.trials.recipes import (
     of_framework,
     of_side,
     on_devices,
+    ordinary,
     recipes,
     tuned,
     weight_passes,
@@ -69,7 +72,14 @@ def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound()
 
 def test_every_name_of_a_mode_is_listed() -> None:
     fields = {"engine": ENGINES, "optimizer": ("sgd", "sgd_fused"), "host_setting": WORDS["host_setting"]}
-    assert {mode_name(trial) for trial in grid(**fields, precision=("fp32", "bf16"))} == set(MODE_NAMES)
+    assert {mode_name(trial) for trial in grid(**fields, precision=("fp32", "default", "bf16"))} == set(MODE_NAMES)
+
+
+def test_ordinary_pytorch_has_names_of_its_own_in_training_and_inference() -> None:
+    for workload in ("train", "infer"):
+        trials = [Trial(workload=workload, **recipe) for recipe in ordinary("cuda", workload)]
+        assert [mode_name(trial) for trial in trials] == [AS_INSTALLED, CAREFUL]
+        assert ordinary("cpu", workload) == []
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -130,7 +140,7 @@ def test_each_side_takes_its_engines_from_a_shared_list(kind: Kind, workload: st
     expected = {
         ("cuda", "train"): [("CUDA graph", "bf16")],
         ("cuda", "infer"): [("CUDA graph", "bf16")],
-        ("cpu", "train"): [("eager, fused SGD", "fp32"), ("eager, fused SGD", "bf16")],
+        ("cpu", "train"): [(CAREFUL, "fp32"), (CAREFUL, "bf16")],
         ("cpu", "infer"): [("OpenVINO", "bf16"), ("OpenVINO", "fp32")],
     }
     assert [(mode_name(trial), trial.precision) for trial in trials] == expected[kind, workload]

@@ -154,7 +154,7 @@ def test_a_metric_lacks_a_value_for_the_reason_of_the_metric_that_it_is_made_of(
     record = plain.model_copy(update={"result": untraced, "telemetry": hidden})
     results = of_records(INFERENCE, [record])
     for metrics, reason in (
-        (("busy_step_s", "host_share", "device_images_per_s", "launch_roof_flop_per_s"), "the profiler is in use"),
+        (("busy_step_s", "host_share", "device_images_per_s"), "the profiler is in use"),
         (("power_w", "power_fraction", "images_per_s_per_w"), "the driver hides it"),
     ):
         assert {why_missing(results, record, metric) for metric in metrics} == {reason}
@@ -410,7 +410,7 @@ def test_the_time_between_blocks_is_stated_and_small(frame: pd.DataFrame) -> Non
 
 def test_columns_are_described_by_the_texts_of_trials(frame: pd.DataFrame) -> None:
     meanings = describe(frame)["meaning"]
-    assert meanings["precision"] == "precision (fp32, tf32, fp16, bf16, int8)"
+    assert meanings["precision"] == "precision (fp32, default, tf32, fp16, bf16, fp8, int8)"
     assert meanings["energy_windows"].startswith("long windows") and meanings["mode"].startswith("execution mode")
 
 

@@ -118,6 +118,7 @@ FIELDS: list[tuple[Any, Cause, dict[str, Any], dict[str, Any]]] = [
     (TRAINING, "version", {"optimizer": "lion"}, {"optimizer": "sgd"}),
     (TRAINING, "version", {"precision": "int8"}, {"precision": "fp32"}),
     (TRAINING, "never", {"device": "cpu", "precision": "tf32"}, {"device": "cuda"}),
+    (TRAINING, "never", {"device": "cpu", "precision": "default"}, {"precision": "fp32"}),
     (TRAINING, "version", {"device": "cpu", "precision": "fp16"}, {"precision": "bf16"}),
     (TRAINING, "never", {**GRAPH, "optimizer": "sgd_fused", "device": "cpu"}, {"device": "cuda"}),
     (TRAINING, "never", {"loader": "device", "device": "cpu"}, {"loader": "indexed"}),

@@ -168,23 +168,27 @@ def test_the_gate_and_the_timed_steps_run_the_same_graphs(digits: DataSet, monke
 # ---- ceilings -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
 def test_a_matrix_product_passes_its_gate_and_a_wrong_one_does_not(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = build_workload(replace(MATMUL, precision=precision, size=128), None)
     workload.check()
     assert workload.flop_per_step == 2 * 128**3
-    product = torch.mm
+    right = workload._product
 
-    def wrong(a, b, *, out):
-        product(a, b, out=out)
-        out[3] *= 1.5
+    def wrong():
+        out = right().clone()
+        out[3] += out[3] // 2 + 1
         return out
 
-    monkeypatch.setattr(torch, "mm", wrong)
+    monkeypatch.setattr(workload, "_product", wrong)
     with pytest.raises(GateError, match=f"{precision} product differs"):
         workload.check()
+
+
+def test_a_product_that_was_never_computed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = build_workload(replace(MATMUL, size=128), None)
     monkeypatch.setattr(torch, "mm", lambda a, b, *, out: out)
     with pytest.raises(GateError, match="nan"):
         workload.check()
@@ -202,7 +206,7 @@ def test_matrices_are_random_and_unsupported_precisions_are_refused() -> None:
     workload = build_workload(MATMUL, None)
     assert 0.8 < float(workload.a.std()) < 1.2
     assert not torch.equal(workload.a, workload.b)
-    for precision in ("tf32", "int8"):
+    for precision in ("tf32", "fp8", "default"):
         with pytest.raises(Unsupported, match=f"no {precision} matrix product on cpu"):
             build_workload(replace(MATMUL, precision=precision), None)
 

@@ -9,13 +9,15 @@ from workbook.trials.rules import Rule
 
 # The lowest compute capability whose arithmetic units support a format.
 # Source: NVIDIA, CUDA C++ Programming Guide, "Arithmetic".
-NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "int8": (7, 5)}
+NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "int8": (7, 5), "fp8": (8, 9)}
 # Families whose last batch norm layers see one pixel of a 32x32 image. Inception-v3 does not take such images.
 ENDS_WITH_ONE_PIXEL = ("resnet", "googlenet", "inception_bn")
 
 # fmt: off
 TF32_ON_A_CPU = Rule("never", lambda t: t.device == "cpu" and t.precision == "tf32",
     "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none")
+AS_INSTALLED_ON_A_CPU = Rule("never", lambda t: t.device == "cpu" and t.precision == "default",
+    "PyTorch as installed computes in strict FP32 on a CPU: the row of strict FP32 has its numbers")
 FP16_ON_A_CPU = Rule("version", lambda t: t.device == "cpu" and t.precision == "fp16",
     "FP16 training needs loss scaling, which frameworks do on GPUs only: use BF16 on a CPU")
 ONE_IMAGE = Rule("never", lambda t: (t.batch_of_device == 1 and t.image_px == 32

@@ -9,6 +9,12 @@ import torch
 
 from workbook.trials.trial import Trial
 
+# PyTorch's own settings, as it starts: before any trial changes them.
+_AS_INSTALLED = (
+    torch.backends.cuda.matmul.allow_tf32,
+    torch.backends.cudnn.allow_tf32,
+    torch.backends.cudnn.benchmark,
+)
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -26,6 +32,7 @@ class Tolerance(NamedTuple):
 
 TOLERANCES = {
     "fp32": Tolerance(1e-4, 0.05, 0.2),
+    "default": Tolerance(5e-4, 0.15, 0.4),
     "tf32": Tolerance(5e-4, 0.15, 0.4),
     "fp16": Tolerance(1e-3, 0.2, 0.4),
     "bf16": Tolerance(5e-3, 0.35, 0.6),
@@ -38,11 +45,15 @@ def capability() -> tuple[int, int] | None:
 
 
 def set_modes(trial: Trial) -> None:
-    """Set PyTorch's modes: TF32 only if the precision says so. cuDNN tries out its algorithms, as shapes are fixed."""
+    """Set PyTorch's modes: TF32 only if the precision says so. cuDNN tries out its algorithms, as shapes are fixed.
+
+    The precision `default` restores the settings that PyTorch starts with.
+    """
     tf32 = trial.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = True
+    products, convolutions, tries_out = _AS_INSTALLED if trial.precision == "default" else (tf32, tf32, True)
+    torch.backends.cuda.matmul.allow_tf32 = products
+    torch.backends.cudnn.allow_tf32 = convolutions
+    torch.backends.cudnn.benchmark = tries_out
     torch.backends.cudnn.deterministic = False
 
 

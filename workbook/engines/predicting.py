@@ -27,7 +27,7 @@ from workbook.engines.predictor import Predictor
 from workbook.engines.regions import logits_function
 from workbook.trials.trial import Trial
 
-DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {**dict.fromkeys(("fp32", "default", "tf32"), torch.float32), "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predictor:

@@ -14,8 +14,8 @@ from workbook.trials.trial import Trial
 # between two batches' logits, so that a stale batch is 1 away. On a CPU, BF16 was 0.03 to 0.07 away, GoogLeNet's 0.21.
 # Calibrated INT8 at initial weights was 0.06 to 0.17 away for ResNets and AlexNet, 0.18 for VGG-16, 0.40 for GoogLeNet,
 # whose untrained activations are many small and few large. Ranges off by a factor of 3 make it three times as much.
-TOLERANCES = {"fp32": 1e-3, "tf32": 0.1, "fp16": 0.1, "bf16": 0.35, "int8": 0.6}
-ENGINE_TOLERANCES = {"fp32": 1e-3, "tf32": 0.05, "fp16": 0.05, "bf16": 0.2}
+TOLERANCES = {"fp32": 1e-3, "default": 0.1, "tf32": 0.1, "fp16": 0.1, "bf16": 0.35, "int8": 0.6}
+ENGINE_TOLERANCES = {"fp32": 1e-3, "default": 0.05, "tf32": 0.05, "fp16": 0.05, "bf16": 0.2}
 WORST_IMAGE = 4.0  # times the engine's tolerance, for the single image that differs most
 UNIT = "the difference between two batches"
 

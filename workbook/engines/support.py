@@ -6,7 +6,7 @@ import shutil
 
 from labkit.models import MODELS
 from workbook.engines import precision, triton_check
-from workbook.engines.any_framework import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU, of_gpu
+from workbook.engines.any_framework import AS_INSTALLED_ON_A_CPU, FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU, of_gpu
 from workbook.engines.exchange import data_parallel
 from workbook.engines.openvino import network as openvino
 from workbook.trials.rules import Rule, given
@@ -67,6 +67,7 @@ _COMPILE = (
 PRECISION = (
     Rule("version", lambda t: t.precision not in precision.TOLERANCES,
         "the training workload does not train in {precision}"),
+    AS_INSTALLED_ON_A_CPU,
     TF32_ON_A_CPU,
     FP16_ON_A_CPU,
     *_GPU,
@@ -132,6 +133,7 @@ PREDICTION = (
     *given(lambda t: t.engine == "triton+graph", _FUSED),
     Rule("version", lambda t: t.precision == "int8" and t.engine not in PREDICTING_ONLY,
         "the engine {engine} does not predict in INT8: openvino does on a CPU, triton+graph on a GPU"),
+    AS_INSTALLED_ON_A_CPU,
     TF32_ON_A_CPU,
     *_GPU,
     _GRAPHS,

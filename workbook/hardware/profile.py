@@ -21,7 +21,7 @@ from workbook.paths import ROOT
 from workbook.registry import PASSES, SCALES, STUDIES, check_scale, find_study
 
 PARAMS = ROOT / "params"
-Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8"]
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
 
 

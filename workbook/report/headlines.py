@@ -1,4 +1,4 @@
-"""The figures of a report's index: optimised throughput, energy per image, and how busy the device is."""
+"""The figures of a report's index: throughput and energy over ordinary PyTorch, and how busy the device is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from workbook.results import Results, estimate, ratio
 from workbook.results.columns import QUANTITY
 from workbook.show import Figure, plots
 from workbook.show.quantities import VAGUE_DIGITS, digits_of, number
+from workbook.studies.sweeps import BASELINE, OPTIMISED, ORDINARY, beside_references
 
-OPTIMISED = ("compiled + CUDA graph", "CUDA graph", "eager, fused SGD")  # in order of preference
 ROWS = 5
 _KEYS = ["model", "image_px", "batch"]
-_GAIN = ["gain", "gain_low", "gain_high"]  # of the optimised configuration over the baseline, with its interval
+# What is compared: the first pair that was measured. A title names the second.
+_PAIRS = ((OPTIMISED, ORDINARY), (OPTIMISED, BASELINE), (ORDINARY, BASELINE))
 
 
 def figures(results: Results) -> list[Figure]:
@@ -26,15 +27,15 @@ def figures(results: Results) -> list[Figure]:
             training.query("study == '01_training' and energy_windows == 0 and image_px == 32"),
             "images_per_s",
             name="gain",
-            title="Optimised training is {} times as fast",
-            caption="Training images/s, baseline (eager, FP32) to optimised (GPU: BF16). Whiskers: 95 % intervals.",
+            title="{} training is {} times as fast as {}",
+            caption="Training images/s. Ordinary PyTorch: the faster of PyTorch as installed and tuned eager (BF16).",
         ),
         _compared(
             training[training["study"] == "04_power"],
             "energy_per_image_j",
             name="energy",
-            title="The baseline takes {} times the energy",
-            caption="Energy per training image, board power.",
+            title="{2} takes {1} times the energy of {0} training",
+            caption="Energy per training image, board power. Ordinary PyTorch: the faster of its two loops.",
         ),
         _activity(training),
     ]
@@ -42,24 +43,35 @@ def figures(results: Results) -> list[Figure]:
 
 
 def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, caption: str) -> Figure | None:
-    """Draw a metric of baseline and optimised training; `title` has a placeholder for the factor between them."""
-    pairs = _pairs(training, metric)
-    if pairs.empty:
+    """Draw a metric of a reference and of the best training, for at most ROWS settings.
+
+    `title` has placeholders for the best side, the factor between both and the reference.
+    """
+    by = ["study", *_KEYS]
+    sides = beside_references(training.dropna(subset=[metric]), by=by)
+    for best, reference in (pair for pair in _PAIRS if set(pair) <= set(sides["side"])):
+        gains = ratio(sides, metric, over={"side": reference}, by=[*by, "side"]).dropna(subset=["value"])
+        gains = gains[gains["side"] == best].head(ROWS)
+        if not gains.empty:
+            break
+    else:
         return None
-    best = pairs[pairs["role"] == "optimised"][_GAIN]
-    gains = best["gain"]
-    times = gains if METRICS[metric].better == "more" else 1 / gains
-    ends = dict.fromkeys(number(end, VAGUE_DIGITS) for end in (times.min(), times.max()))
-    if ((best["gain_low"] <= 1) & (best["gain_high"] >= 1)).all():
-        title = "No difference found between baseline and optimised"
-    about = "about " if (best.apply(lambda gain: digits_of(*gain), axis=1) == VAGUE_DIGITS).any() else ""
+    rows = sides[sides["side"].isin([best, reference])].merge(gains[by])
+    if METRICS[metric].better != "more":
+        gains = gains.assign(value=1 / gains["value"], low=1 / gains["high"], high=1 / gains["low"])
+    ends = dict.fromkeys(number(end, VAGUE_DIGITS) for end in (gains["value"].min(), gains["value"].max()))
+    vague = (gains.apply(lambda row: digits_of(row["value"], row["low"], row["high"]), axis=1) == VAGUE_DIGITS).any()
+    factor = ("about " if vague else "") + " to ".join(ends)
+    said = title.format(best, factor, reference)
+    if ((gains["low"] <= 1) & (gains["high"] >= 1)).all():
+        said = f"No difference found between {reference} and {best} training"
     return plots.dots(
-        pairs,
+        estimate(rows, metric, by=[*_KEYS, "side"]),
         y=_KEYS,
         x=metric,
-        hue="mode",
-        title=title.format(about + " to ".join(ends)),
-        caption=caption,
+        hue="side",
+        title=said[0].upper() + said[1:],
+        caption=f"{caption} Whiskers: 95 % intervals.",
         name=name,
     )
 
@@ -85,23 +97,3 @@ def _activity(training: pd.DataFrame) -> Figure | None:
         caption="ResNet-50, 32 px: share of time with any kernel, and share of multiprocessors with work.",
         name="activity",
     )
-
-
-def _pairs(training: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a metric of baseline and optimised configurations of the same study, for at most ROWS settings."""
-    measured = training.dropna(subset=[metric])
-    measured = measured[measured["mode"].isin(["baseline", *OPTIMISED])]
-    measured = measured[(measured["mode"] != "baseline") | (measured["precision"] == "fp32")]
-    if measured.empty:
-        return measured.assign(role="", **dict.fromkeys(_GAIN, float("nan")))
-    values = estimate(measured, metric, by=["study", *_KEYS, "mode", "precision", "loader", "threads"])
-    gains = ratio(measured, metric, over={"mode": "baseline"}, by=["study", *_KEYS, "mode"]).rename(
-        columns={"value": "gain", "low": "gain_low", "high": "gain_high"}
-    )
-    gains = gains.dropna(subset=["gain"])  # a value of 0 has no ratio
-    gains["order"] = gains["mode"].map({mode: place for place, mode in enumerate(OPTIMISED)})
-    best = gains.sort_values("order").drop_duplicates(_KEYS).sort_values(["order", *_KEYS]).head(ROWS)
-    optimised = values.merge(best[[*_KEYS, "mode", *_GAIN]], on=[*_KEYS, "mode"]).assign(role="optimised")
-    baseline = values[values["mode"] == "baseline"].merge(best[_KEYS], on=_KEYS).assign(role="baseline")
-    columns = [*_KEYS, "mode", "value", "low", "high", "passes", "hosts", "role", *_GAIN]
-    return pd.concat([baseline, optimised]).reindex(columns=columns).drop_duplicates([*_KEYS, "mode"])

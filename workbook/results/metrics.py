@@ -162,7 +162,6 @@ _DERIVED: dict[str, Callable[[StudyRecords, Record], float]] = {
     "late_over_early": _late_over_early,
     "training_90_epochs_s": lambda _, record: over(IMAGES_OF_90_EPOCHS, from_result.value(record, "images_per_s")),
     "roofline_fraction": _roofline_fraction,
-    "launch_roof_flop_per_s": roofline.launch_roof_flop_per_s,
     "cost_per_million_images": _cost_per_million_images,
     "fp32_utilisation": _fp32_utilisation,
 }

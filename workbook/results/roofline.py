@@ -8,13 +8,6 @@ images are read once. Activations are left out because they may stay in a cache,
 does not predict a good implementation. (Williams et al., CACM 2009.) By convention, FLOP are those of direct
 convolutions. Winograd and FFT need fewer FLOP, and weights in a large cache are not read from memory, so a fraction
 above 1 is possible; the page says so when it happens.
-
-An eager loop has a third roof, because the host launches each of its kernels:
-
-    FLOP/s <= FLOP per step x launch rate / kernels per step
-
-The launch rate is that of tiny PyTorch operations. An operator that launches several kernels takes less time for each,
-so a loop may exceed this roof too.
 """
 
 from __future__ import annotations
@@ -24,9 +17,6 @@ from dataclasses import dataclass, replace
 from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
 from workbook.hardware.profile import Peaks, Profile
-from workbook.records import Record
-from workbook.results.from_result import value
-from workbook.results.missing import Missing, over, present
 from workbook.results.study_records import StudyRecords
 from workbook.trials.inputs import input_bytes
 from workbook.trials.recipes import weight_passes
@@ -122,20 +112,7 @@ def bound(work: Work, ceilings: Ceilings) -> Bound | None:
     return Bound(work.images / times[limit], limit)
 
 
-def launch_roof_flop_per_s(results: StudyRecords, record: Record) -> float:
-    """Return the FLOP/s that launches allow an eager loop on one GPU, by the launch rate of the same pass.
-
-    Raise Missing for other trials, without a count of kernels, and without a launch rate.
-    """
-    trial = record.as_trial
-    if trial.engine != "eager" or trial.devices != 1 or trial.device != "cuda":
-        raise Missing("only an eager loop on one GPU has it")
-    kernels, flop = (value(record, metric) for metric in ("kernels_per_step", "flop_per_step"))
-    rate = results.ceiling("launch_rate", "launches_per_s", device=trial.device, pass_number=record.pass_number)
-    return over(flop * present(rate, "the launch rate was not measured in the same run"), kernels)
-
-
-WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+WEIGHT_BYTES = {"fp32": 4, "default": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 
 def planned_work(trial: Trial) -> Work:

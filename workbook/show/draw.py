@@ -21,6 +21,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _MARKER_OF_ROLE = {"baseline": "o", "between": "D", "optimised": "s"}
 _LOOK_OF = {  # (column, value): name of the colour, marker
     ("precision", "fp32"): ("baseline", "o"),
+    ("precision", "default"): ("c4", "P"),
     ("precision", "tf32"): ("c5", "^"),
     ("precision", "fp16"): ("c2", "D"),
     ("precision", "bf16"): ("c1", "s"),

@@ -49,6 +49,7 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
         ("device", "cpu"): "CPU",
         ("workload", "train"): "training",
         ("workload", "infer"): "inference",
+        ("precision", "default"): "FP32, TF32 in convolutions",
         ("memory_format", "contiguous"): "NCHW",
         ("memory_format", "channels_last"): "NHWC",
         ("optimizer", "sgd"): "SGD",
@@ -132,7 +133,7 @@ def label(column: str, value: Any) -> str:
     if is_missing(value):
         return MISSING
     if column in ("precision", "gradient_precision"):
-        return str(value).upper()
+        return _VALUES.get((column, value), str(value).upper())
     if isinstance(value, str):
         return _VALUES.get((column, value), value)
     if column == "image_px":

@@ -29,9 +29,12 @@ def swept(lab: Planner, sweep: Sweep) -> list[Trial]:
 
 
 def compiled(lab: Planner, sweep: Sweep) -> list[Trial]:
-    """Return networks compiled by Inductor, and with the fused kernels of this device."""
+    """Return networks in ordinary PyTorch, compiled by Inductor, and with the fused kernels of this device."""
     modes = recipes.predicting(lab.profile.device.kind)
+    about = {"model": sweep["compiled"], "batch": sweep["compiled_batch"], **_asked(sweep)}
     trials: list[Trial] = []
+    for recipe in recipes.ordinary(lab.profile.device.kind, "infer"):
+        trials += lab.trials(**about, **recipe)
     for kind in ("compiled", "fused"):
         about = {"model": sweep[kind], "batch": sweep[f"{kind}_batch"], **_asked(sweep)}
         trials += lab.trials(**about, **modes[sweep[f"{kind}_engine"]])

@@ -41,11 +41,11 @@ def shared(lab: Planner, trials: Iterable[Trial]) -> list[Trial]:
 
 
 def metered(lab: Planner) -> list[Trial]:
-    """Return the optimised trainings over energy windows, as the study of power asks for them."""
+    """Return ordinary and optimised trainings over energy windows, as the study of power asks for them."""
     sweep: Sweep = lab.profile.sweep(ENERGIES, lab.scale)
     kind, cpu = lab.profile.device.kind, lab.cpu
     about = {name: sweep[name] for name in ("batch", "energy_windows")} | {"workload": "train", "model": sweep["tuned"]}
-    chosen = recipes.of_side([sweep["tuned_engine"]], kind, "train", cpu_features=cpu.features)
+    chosen = recipes.ordinary(kind) + recipes.of_side([sweep["tuned_engine"]], kind, "train", cpu_features=cpu.features)
     return [trial for recipe in chosen for trial in lab.trials(**about, **recipe)]
 
 

@@ -9,6 +9,8 @@ import pandas as pd
 from workbook.hardware.profile import Profile
 from workbook.results import estimate
 from workbook.results.roofline import bound, nominal_of, planned_work
+from workbook.show import label
+from workbook.show.labels import in_order
 from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS, Trial
 
@@ -34,31 +36,29 @@ def predicted(profile: Profile, trials: Sequence[Trial]) -> pd.DataFrame:
 def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the bounds on images/s from this machine's measured peaks, per group of `by`: `value`, `label`.
 
-    "roofline" is the bound by FP32 arithmetic and memory, and "launch roof" that by the launch rate: a host that only
-    launches the step's kernels. `frame` is a table of results. Rows of another precision have no bound, and a launch
-    roof needs an eager loop with a trace.
+    "roofline" is the bound by FP32 arithmetic and memory. `frame` is a table of results; rows of another precision
+    have no bound here.
     """
     rows = frame[frame["precision"] == "fp32"]
-    rate = rows["images_per_s"]
-    bounds = {"roofline": rate / rows["roofline_fraction"]}
-    if (launched := rate * rows["launch_roof_flop_per_s"] / rows["flop_per_s"]).notna().any():
-        bounds["launch roof"] = launched
-    parts = [estimate(rows.assign(bound=bound), "bound", by).assign(label=name) for name, bound in bounds.items()]
-    return pd.concat(parts, ignore_index=True)
+    bounds = rows["images_per_s"] / rows["roofline_fraction"]
+    return estimate(rows.assign(bound=bounds), "bound", by).assign(label="roofline")
 
 
 def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
     """Return the peaks behind a roofline: `peak`, `measured` here, and the vendor's `nominal` (NaN if unknown)."""
-    vendor = nominal_of(profile, Trial(device=profile.device.kind))
-    kinds = [
-        ("matmul", "flop_per_s", "FP32 matrix product, TFLOP/s", 1e-12, vendor.flop_per_s),
-        ("memory_copy", "bytes_per_s", "memory copy, GB/s", 1e-9, vendor.bytes_per_s),
-    ]
-    if (frame["workload"] == "launch_rate").any():  # older records have none
-        kinds.append(("launch_rate", "launches_per_s", "launch rate, thousand launches/s", 1e-3, None))
-    rows = [
-        {"peak": name, "measured": scale * frame.loc[frame["workload"] == workload, metric].mean()}
-        | {"nominal": float("nan") if stated is None else scale * stated}
-        for workload, metric, name, scale, stated in kinds
-    ]
-    return pd.DataFrame(rows)
+    kind, rows = profile.device.kind, []
+    products = frame.query("workload == 'matmul'").dropna(subset=["flop_per_s"])
+    for precision in in_order(products["precision"], "precision"):
+        vendor = nominal_of(profile, Trial(device=kind, precision=precision)).flop_per_s
+        measured = products.loc[products["precision"] == precision, "flop_per_s"].mean()
+        name = f"{label('precision', precision)} matrix product, {'TOP' if precision == 'int8' else 'TFLOP'}/s"
+        rows.append((name, 1e-12, measured, vendor))
+    for workload, metric, name, scale, vendor in (
+        ("memory_copy", "bytes_per_s", "memory copy, GB/s", 1e-9, nominal_of(profile, Trial(device=kind)).bytes_per_s),
+        ("launch_rate", "launches_per_s", "launch rate, thousand launches/s", 1e-3, None),
+    ):
+        if (chosen := frame["workload"] == workload).any():  # older records have no launch rate
+            rows.append((name, scale, frame.loc[chosen, metric].mean(), vendor))
+    nan = float("nan")
+    scaled = [(name, scale * value, nan if vendor is None else scale * vendor) for name, scale, value, vendor in rows]
+    return pd.DataFrame(scaled, columns=["peak", "measured", "nominal"])

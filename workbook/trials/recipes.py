@@ -1,7 +1,12 @@
-"""The baseline (`plain`) and the tuned recipes: fields for `lab.trials(**recipe)`, with the reason for each.
+"""The references and the tuned recipes: fields for `lab.trials(**recipe)`, with the reason for each.
 
-`plain` stands for the loops that the papers ran. `tuned` is the fastest known loop on this hardware with the same
-network and images. It differs from the baseline in precision too, whose effect study 07 separates.
+plain        strict FP32: stands for the loops that the papers ran, on GPUs without TF32
+installed    the same loop with PyTorch's own settings: what a newcomer runs
+tuned_eager  what a careful user runs: BF16 by autocast, channels last, fused optimiser
+others       the fastest known loops on this hardware with the same network and images
+
+Headlines divide by the better of `installed` and `tuned_eager`, which together are ordinary PyTorch. Claims of the
+papers are judged on `plain`. The recipes differ in precision too, whose effect study 07 separates.
 """
 
 from __future__ import annotations
@@ -25,6 +30,14 @@ LOSS_SCALE = 2.0**7  # FP16's initial scale: at 2**12 the first gradients of Res
 # frameworks. Every study has this one baseline, so a configuration has one number. Its loader costs about a
 # dozen launches a step; on an H100, ResNet-50 at batch 256 showed no difference with and without them.
 PLAIN: Recipe = {}
+
+# Ordinary PyTorch on a GPU. `installed`: without any setting of ours. `tuned_eager`: as PyTorch's tuning guide advises,
+# with autocast to BF16, channels last, cuDNN's benchmark and the fused SGD. On a CPU `plain` is PyTorch as installed,
+# and the fused SGD below is all that gains in an eager loop.
+INSTALLED: Recipe = {"precision": "default"}
+TUNED_EAGER: Recipe = {"precision": "bf16", "memory_format": "channels_last", "optimizer": "sgd_fused"}
+# A prediction has no autocast: weights and images are BF16.
+PREDICTED_EAGER: Recipe = {"precision": "bf16", "memory_format": "channels_last"}
 
 # A GPU. A CUDA graph replays the step, because at 32x32 launching its kernels takes longer than running them. BF16 and
 # channels last suit the tensor cores. SGD runs in one kernel that keeps FP32 masters of the BF16 weights.
@@ -83,6 +96,16 @@ def on_devices(recipe: Recipe, devices: int) -> Recipe:
 def tuned(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
     """Return copies of the tuned recipes of a kind of device, by a short name."""
     return {name: dict(recipe) for name, recipe in _TUNED[kind].items()}
+
+
+def ordinary(kind: Literal["cuda", "cpu"], workload: Literal["train", "infer"] = "train") -> list[Recipe]:
+    """Return the recipes of ordinary PyTorch on a kind of device, beside `plain`: as installed, and tuned eager.
+
+    None on a CPU: `plain` is PyTorch as installed there, and the fused SGD is among the tuned recipes.
+    """
+    if kind == "cpu":
+        return []
+    return [dict(INSTALLED), dict(TUNED_EAGER if workload == "train" else PREDICTED_EAGER)]
 
 
 class Recipes(dict[str, Recipe]):
@@ -172,6 +195,11 @@ _SIDES = MappingProxyType(
 )
 
 
+def has_bf16(cpu_features: Iterable[str]) -> bool:
+    """Return whether a CPU has arithmetic of BF16; without it, BF16 is emulated."""
+    return bool(BF16_FEATURES & set(cpu_features))
+
+
 def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Iterable[str]) -> list[Recipe]:
     """Return the recipes that a kind of device has for a workload, among names for both sides, CPU and GPU.
 
@@ -179,7 +207,7 @@ def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Ite
     because emulated BF16 tunes nothing. Raise UserError for a name that no side has.
     """
     valid = list(dict.fromkeys(name for side in _SIDES.values() for name in side))
-    emulated = "bf16" if kind == "cpu" and not BF16_FEATURES & set(cpu_features) else ""
+    emulated = "bf16" if kind == "cpu" and not has_bf16(cpu_features) else ""
     chosen = []
     for name in names:
         recipe = _SIDES[kind, workload].get(one_of("tuned engine", name, valid))
@@ -212,7 +240,9 @@ def is_plain(trial: Trial) -> bool:
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in TUNED_FIELDS)
 
 
-# Names of the execution modes for readers. Precision is shown beside them.
+# Names of the references for readers. `CAREFUL` names an eager loop with PyTorch's own means, in any precision.
+STRICT, AS_INSTALLED, CAREFUL = "baseline", "PyTorch as installed", "tuned eager"
+# Names of the other execution modes. Precision is shown beside them.
 _MODES = MappingProxyType(
     {
         "eager": "eager",
@@ -245,7 +275,12 @@ def mode_name(trial: Trial) -> str:
     ('baseline', 'CUDA graph, fused SGD')
     """
     if is_plain(trial):
-        return "baseline"
+        return STRICT
+    if trial.engine == "eager" and trial.host_setting == "default":
+        if trial.precision == "default":
+            return AS_INSTALLED
+        if trial.optimizer == "sgd_fused" or (trial.workload == "infer" and trial.memory_format == "channels_last"):
+            return CAREFUL
     fused = _FUSED if trial.optimizer == "sgd_fused" else ""
     return _joined((_MODES[trial.engine], fused, HOST_SETTING_TITLES.get(trial.host_setting, "")))
 
@@ -256,7 +291,8 @@ def _joined(parts: Iterable[str]) -> str:
 
 _FUSED = "fused SGD"
 # Every name of an execution mode.
-MODE_NAMES = ("baseline", *map(_joined, product(_MODES.values(), ("", _FUSED), ("", *HOST_SETTING_TITLES.values()))))
+_COMPOSED = map(_joined, product(_MODES.values(), ("", _FUSED), ("", *HOST_SETTING_TITLES.values())))
+MODE_NAMES = (STRICT, AS_INSTALLED, CAREFUL, *(name for name in _COMPOSED if name != f"eager, {_FUSED}"))
 
 
 _DEFAULT = Trial()

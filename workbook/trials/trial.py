@@ -24,7 +24,9 @@ FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 # `openvino` (a CPU library) and `triton+graph` (labkit's kernels on a GPU, also in INT8) only predict.
 # `function` and `xla` are for Keras: TensorFlow's traced function without a compiler, and XLA's programs.
 ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+# `fp32` is strict: without TF32. `default` leaves PyTorch's own settings: on GPUs since Ampere TF32 in convolutions and
+# not in matrix products, and cuDNN's algorithms by rules.
+PRECISIONS = ("fp32", "default", "tf32", "fp16", "bf16", "fp8", "int8")
 DEVICES = ("cuda", "cpu")
 # Between GPUs. `direct`: from GPU to GPU over the link they have; `host`: through the host's memory; `sockets`: through
 # the operating system's network, as between machines.
