@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +20,9 @@ from tests.workbook.made_records import blocks, of_records
 from tests.workbook.test_results import made
 from workbook.claims.verdict import Bounds
 from workbook.claims.words import TIE
+from workbook.hardware.host import Host
 from workbook.hardware.identity import fingerprint
+from workbook.records.store import Store
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
 from workbook.results import Results, difference, estimate, ratio
 from workbook.results.intervals import Passes, are_planned_alike, in_one_process, level_of, ratio_of
@@ -151,6 +156,30 @@ def test_equal_hosts_have_the_same_text_and_others_another() -> None:
     assert results.machine(own.model_copy(update={"fingerprint": fingerprint(hardware)})) == text
     assert results.machine(record.model_copy(update={"versions": {"torch": "2.12"}})) != text
     assert Results([results]).frame()["machine"].tolist() == [text]
+
+
+def test_a_family_that_one_description_lacks_separates_no_hosts_and_known_families_do(tmp_path: Path) -> None:
+    record = blocks("01_training", Trial(), 1, 100.0)
+
+    def machine(report: str, **families: str | None) -> set[str]:
+        folder = tmp_path / report / "hosts"
+        folder.mkdir(parents=True)
+        texts = set()
+        for host, family in families.items():
+            (folder / f"{host}.json").write_text(json.dumps(as_host(host, family)))
+        for host, family in families.items():
+            own = {"store": Store(tmp_path / report), "host": as_host(host, family), "host_id": host}
+            made = record.model_copy(update={"fingerprint": fingerprint(own["host"]) if family else None})
+            texts.add(replace(of_records("01_training", [made]), **own).machine(made))
+        return texts
+
+    def as_host(host: str, family: str | None) -> dict[str, Any]:
+        about: dict[str, Any] = {"gpus": (), "driver": None, "cpu": "Virtual CPU", "cpu_cores": 4, "cpu_threads": 4}
+        about |= {"cpu_features": ("avx2",), "memory_bytes": 2**34, "os": "Linux", "python": "3.12", "packages": {}}
+        return Host(id=host, **about, cpu_family=family).as_dict()
+
+    assert len(machine("old beside new", a=None, b="family 6, model 207", c="family 6, model 143")) == 1
+    assert len(machine("new", a="family 6, model 207", b="family 6, model 143", c="family 6, model 143")) == 2
 
 
 def test_a_caption_counts_the_equal_nodes_of_a_host() -> None:

@@ -294,5 +294,11 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
         raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
 
 
+@cache
+def lacks_family(report: Path) -> bool:
+    """Return whether a description of the report's hosts is older than the processor's family."""
+    return any(not read_host(report, path.stem).get("cpu_family") for path in (report / "hosts").glob("*.json"))
+
+
 if __name__ == "__main__":
     print(f"{_commit() or 'unknown'}@{source_hash()}")  # noqa: T201 - a command's output
