@@ -33,11 +33,11 @@ from workbook.results.metrics import metric_of, why_missing
 from workbook.results.missing import or_none, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
-from workbook.trials.parts import Devices, Exchange, Storage, fields_of
+from workbook.trials.parts import Exchange, Storage, fields_of
 from workbook.trials.trial import ASKED_AFTER, Trial
 
 # Fields that only a trial of several devices can set.
-BETWEEN_DEVICES = tuple(name for name in fields_of(Devices, Exchange) if name != "devices")
+BETWEEN_DEVICES = tuple(name for name in fields_of(Exchange) if name != "devices")
 OVER_HOSTS_FROM = 3  # the first protocol whose records are judged over hosts
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 

@@ -22,24 +22,38 @@ def _about(default: Any, meaning: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is to be done: a module of `workbook.workloads`, or, with a dot, any importable module with `build`."""
+class Common:
+    """What every trial has: its task, the device, the arithmetic and the data."""
 
     workload: str = "train"
     workload_source: str = _about("", "hash of a user's workload and the user's modules that it imports")
     seed: int = 0
     energy_windows: int = _count(0, 0, "long windows over which energy is measured, instead of the usual timed part")
+    precision: str = _word("fp32", "tf32", "fp16", "bf16", "int8")
+    device: str = _word("cuda", "cpu")
+    threads: int = _count(0, 0, "CPU threads of one operation; 0 leaves the number to the library")
+    data: str = "synthetic32"
+    data_checksum: str = _about("", "checksum of the data; records on other data never count as done")
+    classes: int = _count(1000, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Sized(Common):
     """The size of work without a network."""
 
     size: int = _about(0, "without a model: matrix edge (matmul), bytes (copy) or operations (launch_rate)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class Batches(Common):
+    """Images that come in batches. `batch` is per device (see `scaling`)."""
+
+    image_px: int = _count(32, 1, "edge of the images; networks that take words keep the default")
+    batch: int = _count(64, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(Batches):
     """A network and how its steps are executed."""
 
     model: str = "resnet50"
@@ -53,64 +67,7 @@ class Network:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batches:
-    """Images that come in batches. `batch` is per device (see `scaling`)."""
-
-    image_px: int = _count(32, 1, "edge of the images; networks that take words keep the default")
-    batch: int = _count(64, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The device, the arithmetic and the data of any workload."""
-
-    precision: str = _word("fp32", "tf32", "fp16", "bf16", "int8")
-    device: str = _word("cuda", "cpu")
-    threads: int = _count(0, 0, "CPU threads of one operation; 0 leaves the number to the library")
-    data: str = "synthetic32"
-    data_checksum: str = _about("", "checksum of the data; records on other data never count as done")
-    classes: int = _count(1000, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learning:
-    """Weights that change."""
-
-    optimizer: str = "sgd"
-    learning_rate: float = 0.01
-    # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the
-    # order is on the device too, and one kernel makes the batch.
-    loader: str = _word("indexed", "device")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Epochs:
-    """Whole epochs, instead of blocks of steps."""
-
-    epochs: int = _count(0, 0, "whole epochs to train, each with a validation, instead of timing blocks of steps")
-    schedule: str = _word("constant", "one_cycle", "warm_up")  # of the learning rate over the epochs
-    target_top1: float = _about(0.0, "accuracy whose first epoch is wanted; the training run continues after it")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """What only the training of a classifier has."""
-
-    framework: str = "torch"
-    augment: bool = False
-    # One job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two jobs that
-    # take turns on all devices.
-    arrangement: str = _word("alone", "at_once", "in_sequence")
-    # Process around an eager loop. `calling_thread`: the backward pass ran on the thread that called it, not on a
-    # thread of autograd's; `two_cores`: all threads of the process ran on two cores; `no_benchmark`: cuDNN chose its
-    # algorithms by rules, as is PyTorch's default, instead of timing them first.
-    host_setting: str = _word(
-        "default", retired=("calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark")
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inference:
+class Inference(Network):
     """Predictions, and what is asked of them after the timed blocks."""
 
     # `excluded`: normalised images are on the device, and results stay there; `included`: image bytes come from the
@@ -122,14 +79,6 @@ class Inference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adversarial:
-    """A WGAN. The critic's slope is bounded by clipping its weights, in earlier records also by a penalty."""
-
-    constraint: str = _word("clipping", retired=("gradient_penalty",))
-    samples: int = _count(0, 0, "images that a WGAN generates after all other measurements")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tracing:
     """Steps under a profiler, after the timed blocks."""
 
@@ -137,6 +86,25 @@ class Tracing:
     traced_s: int = _count(0, 0, "seconds after which the profiled steps end; 0 is the usual limit")
     steps_before: int = _count(0, 0, "fewest steps before the trace and the samples")
     counted: bool = _about(False, "without effect: part of the keys of older records")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning(Network):
+    """Weights that change."""
+
+    optimizer: str = "sgd"
+    learning_rate: float = 0.01
+    # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the
+    # order is on the device too, and one kernel makes the batch.
+    loader: str = _word("indexed", "device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adversarial(Tracing, Learning):
+    """A WGAN. The critic's slope is bounded by clipping its weights, in earlier records also by a penalty."""
+
+    constraint: str = _word("clipping", retired=("gradient_penalty",))
+    samples: int = _count(0, 0, "images that a WGAN generates after all other measurements")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +121,12 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
+class Messages(Devices, Sized):
+    """Messages between devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange(Devices):
     """How the devices of a training share batches and exchange gradients."""
 
     scaling: str = _word("weak", "strong")  # each device gets `batch` images per step, or all devices share `batch`
@@ -186,22 +159,47 @@ class Storage:
     reader_order: str = _word("own", "shared")
 
 
-_SIZED, _IN_BATCHES = (Task, Setting, Size), (Task, Setting, Batches)
-_OF_NETWORK = (*_IN_BATCHES, Network)
-# The parts of each workload's trials. A user's own workload has all of them.
-PARTS: MappingProxyType[str, tuple[type, ...]] = MappingProxyType(
+@dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """Whole epochs, instead of blocks of steps."""
+
+    epochs: int = _count(0, 0, "whole epochs to train, each with a validation, instead of timing blocks of steps")
+    schedule: str = _word("constant", "one_cycle", "warm_up")  # of the learning rate over the epochs
+    target_top1: float = _about(0.0, "accuracy whose first epoch is wanted; the training run continues after it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading(Epochs, Storage, Batches):
+    """Delivery of images without a network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Tracing, Epochs, Storage, Exchange, Learning):
+    """The training of a classifier."""
+
+    framework: str = "torch"
+    augment: bool = False
+    # One job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two jobs that
+    # take turns on all devices.
+    arrangement: str = _word("alone", "at_once", "in_sequence")
+    # Process around an eager loop. `calling_thread`: the backward pass ran on the thread that called it, not on a
+    # thread of autograd's; `two_cores`: all threads of the process ran on two cores; `no_benchmark`: cuDNN chose its
+    # algorithms by rules, as is PyTorch's default, instead of timing them first.
+    host_setting: str = _word(
+        "default", retired=("calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark")
+    )
+
+
+# The parts of each workload's trials in one. A user's own workload has all of them.
+PARTS: MappingProxyType[str, type[Common]] = MappingProxyType(
     {
-        "train": (*_OF_NETWORK, Learning, Epochs, Training, Tracing, Devices, Exchange, Storage),
-        "infer": (*_OF_NETWORK, Inference),
-        "gan": (*_OF_NETWORK, Learning, Tracing, Adversarial),
-        "load": (*_IN_BATCHES, Epochs, Storage),
-        **dict.fromkeys(("matmul", "memory_copy", "launch_rate"), _SIZED),
-        **dict.fromkeys(("all_reduce", "peer_copy"), (*_SIZED, Devices)),
-        "idle": (Task, Setting),
+        **{"train": Training, "infer": Inference, "gan": Adversarial, "load": Loading, "idle": Common},
+        **dict.fromkeys(("matmul", "memory_copy", "launch_rate"), Sized),
+        **dict.fromkeys(("all_reduce", "peer_copy"), Messages),
     }
 )
 
 
-def fields_of(*parts: type) -> tuple[str, ...]:
-    """Return the names of the fields of parts."""
-    return tuple(each.name for part in parts for each in fields(part))
+def fields_of(part: type) -> tuple[str, ...]:
+    """Return the names of the fields of a part."""
+    return tuple(each.name for each in fields(part))

@@ -25,30 +25,14 @@ from workbook.trials.rules import Rule, refusal
 # PyTorch itself, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 NO_DATA = "none"  # for workloads that take no images
-OF_NETWORKS = tuple(workload for workload, used in PARTS.items() if parts.Network in used)
+OF_NETWORKS = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Network))
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
 ASKED_AFTER = ("queries", "samples", *fields_of(parts.Tracing))
 _OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
 
 
-# Python takes the fields of the last class first.
 @dataclass(frozen=True, kw_only=True)
-class Trial(
-    parts.Storage,
-    parts.Exchange,
-    parts.Devices,
-    parts.Tracing,
-    parts.Adversarial,
-    parts.Inference,
-    parts.Training,
-    parts.Epochs,
-    parts.Learning,
-    parts.Size,
-    parts.Setting,
-    parts.Batches,
-    parts.Network,
-    parts.Task,
-):
+class Trial(parts.Training, parts.Inference, parts.Adversarial, parts.Loading, parts.Messages):
     """One configuration to measure, as flat fields; `PARTS` has the parts of each workload.
 
     Raise UserError for invalid values, and for a field that the workload does not use. `workbook.describe` shows the
@@ -78,9 +62,9 @@ class Trial(
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise UserError(f"a trial's {name} must be at least {least}, not {getattr(self, name)}.")
-        for name, default in () if is_own else _unused_by(self.workload):
+        for name, default in _UNUSED.get(self.workload, ()):
             if getattr(self, name) != default:
-                uses = ", ".join(workload for workload, used in PARTS.items() if name in fields_of(*used))
+                uses = ", ".join(workload for workload, part in PARTS.items() if name in fields_of(part))
                 raise UserError(
                     f"{name}={getattr(self, name)!r} has no effect on the workload {self.workload}: leave {name}, or "
                     f"give a workload that uses it ({uses}, or a module of yours)."
@@ -167,6 +151,11 @@ WORDS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
 RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {name: retired for name in WORDS if (retired := _OWN[name].metadata["retired"])}
 )
+# The fields, with their defaults, that a workload does not use.
+_UNUSED = {
+    workload: [(name, field.default) for name, field in _OWN.items() if name not in fields_of(part)]
+    for workload, part in PARTS.items()
+}
 _LEAST = {name: field.metadata["least"] for name, field in _OWN.items() if "least" in field.metadata}
 
 
@@ -223,13 +212,6 @@ INVALID = (
     _needs("placement", "together", **_OF_ONE_MACHINE, interconnect="direct", parallel="ranks"),
 )
 # fmt: on
-
-
-@cache
-def _unused_by(workload: str) -> tuple[tuple[str, Any], ...]:
-    """Return the fields, with their defaults, of the parts that trials of a workload do not have."""
-    used = fields_of(*PARTS[workload])
-    return tuple((name, field.default) for name, field in _OWN.items() if name not in used)
 
 
 # Fields that trials no longer have, with the value that records have for them.

@@ -22,14 +22,13 @@ from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 from workbook.workloads._reading import bring_cache, describe, open_readers
 
+# fmt: off
 RULES = (
-    Rule(
-        "never",
-        lambda t: t.form == "embedded",
-        "the load workload reads files: give form='jpeg' and reader='torch_pil', for example",
-    ),
+    Rule("never", lambda t: t.form == "embedded",
+        "the load workload reads files: give form='jpeg' and reader='torch_pil', for example"),
     *OF_READER,
 )
+# fmt: on
 
 
 def build(trial: Trial, data: StoredSet) -> LoadWorkload:

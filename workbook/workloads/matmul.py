@@ -14,13 +14,12 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "
 # Relative error in the Frobenius norm against float64: unit roundoff of the inputs, with room for the accumulation.
 TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2}
 
+# fmt: off
 RULES = (
-    Rule(
-        "never",
-        lambda t: t.precision not in DTYPES or (t.precision == "tf32" and t.device == "cpu"),
-        "no {precision} matrix product on {device}",
-    ),
+    Rule("never", lambda t: t.precision not in DTYPES or (t.precision == "tf32" and t.device == "cpu"),
+        "no {precision} matrix product on {device}"),
 )
+# fmt: on
 
 
 def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
