@@ -23,7 +23,6 @@ from labkit.errors import LabkitError, UserError, unknown
 from labkit.files import users_path
 from workbook.home import replace_unwritable_folders
 from workbook.registry import check_scale
-from workbook.trials.label import trial_label
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 data_app = typer.Typer(no_args_is_help=True, help="What DATA= names.")
@@ -164,17 +163,18 @@ def plan(
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
-    """List the trials that a report would run, and the time they should take. The hardware may be elsewhere."""
+    """List the trials that a report would run, which are unsupported, and the time. The hardware may be elsewhere."""
+    from workbook.hardware.matching import mismatch
     from workbook.report.make import make_plan
     from workbook.report.plan import line_of_rounds
 
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     _nodes(on, nodes)
-    _, plans = make_plan(request, elsewhere=True)
+    session, plans = make_plan(request, elsewhere=True)
+    elsewhere = mismatch(session.profile, session.host) is not None
     for study_plan in plans:
         print(study_plan.line())
-        for trial in study_plan.trials:
-            print(f"      {trial_label(trial, beside=study_plan.trials)}")
+        print(*study_plan.lines_of_trials(elsewhere=elsewhere), sep="\n")
     print(line_of_rounds(plans))
 
 

@@ -47,9 +47,9 @@ from workbook.trials.label import trial_label
 from workbook.trials.recipes import mode_name
 from workbook.trials.trial import (
     ASKED_AFTER,
-    DEVICES,
     NO_DATA,
     OF_NETWORKS,
+    WORDS,
     Trial,
     as_on_disk,
     grid,
@@ -154,7 +154,7 @@ class OpenStudy(Planner):
     @property
     def devices(self) -> tuple[str, ...]:
         """The kinds of device to compare within this profile's machine: `cuda` and `cpu`, or `cpu` alone."""
-        return DEVICES if self.profile.device.kind == "cuda" else ("cpu",)
+        return WORDS["device"] if self.profile.device.kind == "cuda" else ("cpu",)
 
     @cached_property
     def cpu(self) -> Cpu:

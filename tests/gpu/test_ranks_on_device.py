@@ -20,7 +20,7 @@ from workbook.results.missing import why_none
 from workbook.runner import measure
 from workbook.session import Session
 from workbook.trials.recipes import CAPTURED, COMPILED, on_devices
-from workbook.trials.trial import INTERCONNECTS, Trial
+from workbook.trials.trial import WORDS, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -141,7 +141,8 @@ def test_transfers_are_slower_over_sockets_than_directly(host: Host, tmp_path: P
     size = 2**26
     for workload in ("all_reduce", "peer_copy"):
         trials = [
-            Trial(workload=workload, devices=2, size=size, data="none", interconnect=way) for way in INTERCONNECTS
+            Trial(workload=workload, devices=2, size=size, data="none", interconnect=way)
+            for way in WORDS["interconnect"]
         ]
         made = run(host, trials, tmp_path)
         assert_ok(made)

@@ -220,7 +220,6 @@ def test_the_head_of_a_vgg_is_a_region_of_its_own() -> None:
         ({"precision": "tf32"}, "tensor cores"),
         ({"precision": "int8"}, "does not predict in INT8"),
         ({"engine": "graph"}, "CUDA graphs"),
-        ({"devices": 2}, "one device"),
     ],
 )
 def test_an_unsupported_trial_gives_a_reason(digits: DataSet, fields: dict[str, Any], word: str) -> None:

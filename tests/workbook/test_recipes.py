@@ -27,7 +27,7 @@ from workbook.trials.recipes import (
     tuned,
     weight_passes,
 )
-from workbook.trials.trial import ENGINES, FRAMEWORKS, RETIRED, WORDS, Trial, grid
+from workbook.trials.trial import FRAMEWORKS, RETIRED, WORDS, Trial, grid
 
 Kind = Literal["cuda", "cpu"]
 
@@ -68,7 +68,7 @@ def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound()
 
 
 def test_every_name_of_a_mode_is_listed() -> None:
-    fields = {"engine": ENGINES, "optimizer": ("sgd", "sgd_fused"), "host_setting": WORDS["host_setting"]}
+    fields = {"engine": WORDS["engine"], "optimizer": ("sgd", "sgd_fused"), "host_setting": WORDS["host_setting"]}
     assert {mode_name(trial) for trial in grid(**fields, precision=("fp32", "bf16"))} == set(MODE_NAMES)
 
 
@@ -174,7 +174,7 @@ def test_every_engine_that_a_profile_names_has_a_recipe(hw: str, scale: str) -> 
 def test_a_framework_has_only_its_own_engines() -> None:
     assert set(FRAMEWORK_ENGINES) == set(FRAMEWORKS)
     for name, engines in FRAMEWORK_ENGINES.items():
-        assert set(engines) <= set(ENGINES) and engines[0] == "eager"
+        assert set(engines) <= set(WORDS["engine"]) and engines[0] == "eager"
         assert len(of_framework(name, engines, "bf16")) == len(engines)
     asked = ["eager", "compile", "function", "xla"]
     assert [r["engine"] for r in of_framework("keras-jax", asked, "fp32")] == ["eager", "xla"]

@@ -262,9 +262,10 @@ def test_the_number_of_passes_follows_from_the_trial_alone() -> None:
 
 
 def test_a_short_pass_leaves_out_what_a_trial_asks_for_beside_its_blocks() -> None:
-    asked = Trial(energy_windows=3, queries=5, traced_iterations=9, traced_s=2, steps_before=4)
+    asked = Trial(energy_windows=3, traced_iterations=9, traced_s=2, steps_before=4)
     assert asked.only_timed() == Trial()
-    assert replace(asked, batch=8, samples=3, scored=7).only_timed() == Trial(batch=8)
+    predicting = Trial(workload="infer", batch=8)
+    assert replace(predicting, queries=5, scored=7).only_timed() == predicting
 
 
 def test_a_trial_without_a_framework_imports_none_and_has_no_version(twice: Measured) -> None:

@@ -203,7 +203,7 @@ def test_what_follows_the_timed_blocks_makes_no_other_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
-    asked = [*lab.trials(batch=64, queries=200), *lab.trials(batch=256, traced_iterations=7)]
+    asked = [*lab.trials(batch=64, traced_iterations=3), *lab.trials(batch=256, traced_iterations=7)]
     assert lab.plan(asked).caption.endswith("With records: 2 of 2. Nothing is measured.")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -312,7 +312,8 @@ def test_a_retired_value_can_be_read_and_is_neither_planned_nor_measured(
     planned: OpenStudy, name: str, value: str
 ) -> None:
     beside = {"form": "jpeg", "reader": "torch_pil"} if name in ("form", "reader") else {}
-    retired = trial_from_dict({**Trial().as_dict(), **beside, name: value})
+    workload = "gan" if name == "constraint" else "train"
+    retired = trial_from_dict({**Trial(workload=workload).as_dict(), **beside, name: value})
     said = re.escape(f"{name}={value!r} is valid only for reading earlier records")
     said += f".* give {name}='{measured(name)[0]}'"
     with pytest.raises(UserError, match=said):

@@ -33,10 +33,11 @@ from workbook.results.metrics import metric_of, why_missing
 from workbook.results.missing import or_none, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
-from workbook.trials.trial import ASKED_AFTER, OF_READERS, Trial
+from workbook.trials.parts import Exchange, Storage, fields_of
+from workbook.trials.trial import ASKED_AFTER, Trial
 
 # Fields that only a trial of several devices can set.
-BETWEEN_DEVICES = ("scaling", "updates", "placement", "interconnect", "gradient_precision", "nodes", "network")
+BETWEEN_DEVICES = tuple(name for name in fields_of(Exchange) if name != "devices")
 OVER_HOSTS_FROM = 3  # the first protocol whose records are judged over hosts
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
@@ -168,7 +169,7 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     that read files fit only a test that names a field of them: the others are about devices that do not wait for data.
     """
     left = [side for side in sides if "host_setting" in wanted or side.field("host_setting") == Trial.host_setting]
-    if not {"form", *OF_READERS} & set(wanted):
+    if wanted.keys().isdisjoint(fields_of(Storage)):
         left = [side for side in left if side.field("form") == Trial.form]
     return _having(left, wanted)
 

@@ -29,7 +29,7 @@ def of_gpu(backend: str, capability: Callable[[], tuple[int, int] | None]) -> tu
         Rule("here", lambda t: t.device == "cuda" and capability() is None,
             f"there is no GPU here that this {backend} can use"),
         Rule("never", lambda t: t.device == "cuda" and _lacks(NEEDS_CAPABILITY.get(t.precision, (0, 0)), capability()),
-            "{precision} needs compute capability {value}"),
+            "{precision} needs compute capability {value}", asks_machine=True),
     )
 # fmt: on
 

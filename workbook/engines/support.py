@@ -58,7 +58,7 @@ _COMPILE = (
     Rule("never", lambda t: t.engine in OF_KERAS,
         "the engine {engine} is Keras's, on TensorFlow or JAX; the trial runs on PyTorch without Keras"),
     Rule("never", lambda t: _by_triton(t) and triton_check.too_old(),
-        "Triton compiles for compute capability 7.0 and later, this device has {value}"),
+        "Triton compiles for compute capability 7.0 and later, this device has {value}", asks_machine=True),
     Rule("here", lambda t: _by_triton(t) and triton_check.fault()),
     Rule("here", lambda t: _compiled(t) and t.device == "cpu" and not any(map(shutil.which, COMPILERS)),
         "Inductor needs a C++ compiler on a CPU, and none is installed"),
@@ -114,7 +114,7 @@ _OPENVINO = (
         "OpenVINO chooses its own memory format and takes contiguous images"),
     Rule("here", lambda t: openvino.missing(t.precision)),
     Rule("never", lambda t: t.precision == "bf16" and not openvino.has_bf16(),
-        "this CPU has no arithmetic of BF16 (AVX512-BF16 or AMX)"),
+        "this CPU has no arithmetic of BF16 (AVX512-BF16 or AMX)", asks_machine=True),
 )
 
 _FUSED = (
@@ -127,7 +127,6 @@ _FUSED = (
 
 PREDICTION = (
     Rule("never", is_gan, "{model} classifies nothing: the gan workload trains it"),
-    Rule("version", lambda t: t.devices != 1, "this version predicts on one device"),
     *given(lambda t: t.engine == "openvino", _OPENVINO),
     *given(lambda t: t.engine == "triton+graph", _FUSED),
     Rule("version", lambda t: t.precision == "int8" and t.engine not in PREDICTING_ONLY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pandas as pd
 
@@ -64,9 +64,9 @@ def describe(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _meaning(name: str) -> str:
-    """Return the meaning of a column that is no metric: of a trial's field, the text beside its type and its words."""
-    texts = get_args(get_type_hints(Trial, include_extras=True).get(name))[1:]
-    text = _MEANINGS.get(name) or next(iter(texts), name.replace("_", " "))
+    """Return the meaning of a column that is no metric: of a trial's field, the text beside it and its words."""
+    field = Trial.__dataclass_fields__.get(name)
+    text = _MEANINGS.get(name) or (field and field.metadata.get("meaning")) or name.replace("_", " ")
     return f"{text} ({', '.join(WORDS[name])})" if name in WORDS else text
 
 

@@ -12,7 +12,7 @@ from labkit.models import MODELS
 from workbook.registry import FRAMEWORK_TITLES, METRICS
 from workbook.show.quantities import MISSING, number
 from workbook.trials.recipes import HOST_SETTING_TITLES
-from workbook.trials.trial import PRECISIONS
+from workbook.trials.trial import WORDS
 
 _HEADINGS = MappingProxyType(
     {
@@ -97,7 +97,7 @@ _PHRASES = MappingProxyType(
 )
 
 _LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)}
+    {"model": tuple(MODELS), "precision": WORDS["precision"], "framework": tuple(FRAMEWORK_TITLES)}
 )
 _STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the least optimised on
 _STAGED = ("mode", "engine", "side")  # columns whose values have a role

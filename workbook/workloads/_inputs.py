@@ -110,11 +110,6 @@ class StoredInputs:
 def of_stored(stored: StoredSet) -> tuple[Rule, ...]:
     """Return the rules of trainings that readers feed from a stored set."""
     return (
-        Rule("version", lambda t: t.arrangement != "alone", "a training from files is one job: leave arrangement"),
-        Rule("never", lambda t: t.augment or t.loader != "indexed",
-            "the reader crops, flips and loads the images: leave augment and loader"),
-        Rule("version", lambda t: t.readers != t.processes and t.processes,
-            "each of the {value} training processes has a reader: give readers={value}"),
         Rule("never", lambda t: t.epochs and stored.images < t.batch_of_step and t.batch_of_step,
             f"a step takes {{value:,}} images, and the set has {stored.images:,}: make a larger set"),
         Rule("never", lambda t: t.classes < stored.classes,

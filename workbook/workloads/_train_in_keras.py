@@ -14,25 +14,22 @@ from typing import Any
 from labkit.data import DataSet
 from labkit.models import known_count
 from workbook.engines.damping import weakened
-from workbook.engines.keras import gate, process, reference
+from workbook.engines.keras import gate, process, reference, support
 from workbook.engines.keras.back_ends import make_training
 from workbook.engines.keras.host_batches import HostBatches
 from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
-from workbook.engines.keras.support import RULES
 from workbook.engines.keras.training import Pixels
 from workbook.errors import GateError
 from workbook.hardware.frameworks import KNOWN
 from workbook.trials.inputs import check_data, input_bytes
-from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
+RULES = support.RULES
 
-def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
-    """Return the training workload of a trial. Raise Unsupported if this back end or device cannot train it."""
-    if data is None:
-        raise GateError("training needs images: the trial's `data` names no data set")
-    check(RULES, trial)
+
+def build(trial: Trial, data: DataSet) -> KerasTrainWorkload:
+    """Return the training workload of a trial. Raise Unsupported if this device cannot train it."""
     check_data(trial.model, words=data.words)
     return KerasTrainWorkload(trial, data)
 

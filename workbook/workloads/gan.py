@@ -23,14 +23,12 @@ from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
 from labkit.models.wgan import CHANNELS, WGAN, iteration
 from workbook.engines import precision
-from workbook.engines.adversarial import gate
+from workbook.engines.adversarial import gate, support
 from workbook.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
-from workbook.engines.adversarial.support import RULES
 from workbook.engines.adversarial.training import Adversarial
 from workbook.engines.device_loader import DeviceLoader
 from workbook.errors import GateError, Unsupported
 from workbook.storage.readers.fed import FedLoader
-from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 from workbook.workloads._facts import facts_of_network
@@ -38,13 +36,11 @@ from workbook.workloads._inputs import inputs_of
 from workbook.workloads._samples import Samples, without_new_statistics
 
 MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
+RULES = support.RULES
 
 
-def build(trial: Trial, data: DataSet | None) -> GanWorkload:
-    """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
-    if data is None:
-        raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
-    check(RULES, trial)
+def build(trial: Trial, data: DataSet) -> GanWorkload:
+    """Return the WGAN workload of a trial. Raise Unsupported for data that it cannot take."""
     return GanWorkload(trial, data)
 
 

@@ -31,7 +31,7 @@ from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine
 from workbook.engines.regions import counted_regions
 from workbook.engines.scoring import score
 from workbook.engines.support import PREDICTION
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
 from workbook.records.scored import Scored
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
@@ -45,23 +45,26 @@ REFERENCE_PART = 100  # images that the baseline network predicts at once
 FOLDED_IMAGES = 64  # images on which folding is checked
 
 
-def build(trial: Trial, data: DataSet | None, weights: Path | None = None) -> InferWorkload:
+def build(trial: Trial, data: DataSet, weights: Path | None = None) -> InferWorkload:
     """Return the inference workload of a trial, with trained weights from the folder `weights`.
 
-    Raise Unsupported if this device or version cannot run it.
+    Raise Unsupported for data that it cannot take.
     """
-    if data is None:
-        raise Unsupported("inference needs images: the trial's `data` names no data set", "never")
-    check((*of_inputs(data), *PREDICTION), trial)
+    check(of_inputs(data), trial)
     return InferWorkload(trial, data, weights)
 
 
 # fmt: off
+RULES = (
+    Rule("never", lambda t: t.scored and t.weights == "initial",
+        "initial weights are not scored: their answers mean nothing"),
+    *PREDICTION,
+)
+
+
 def of_inputs(data: DataSet) -> tuple[Rule, ...]:
     """Return the rules of predictions of these images."""
     return (
-        Rule("never", lambda t: t.scored and t.weights == "initial",
-            "initial weights are not scored: their answers mean nothing"),
         Rule("never", lambda t: data.words or find_model(t.model).words,
             "inference needs a model that takes images, and data that are images"),
         Rule("never", lambda t: data.edge_px > t.image_px and f"{data.edge_px} px ({data.name})",

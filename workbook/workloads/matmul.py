@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from labkit.data import DataSet
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
@@ -13,11 +14,16 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "
 # Relative error in the Frobenius norm against float64: unit roundoff of the inputs, with room for the accumulation.
 TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2}
 
+# fmt: off
+RULES = (
+    Rule("never", lambda t: t.precision not in DTYPES or (t.precision == "tf32" and t.device == "cpu"),
+        "no {precision} matrix product on {device}"),
+)
+# fmt: on
+
 
 def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
-    """Return the matrix product workload of a trial. Raise Unsupported for a precision without matrix product."""
-    if trial.precision not in DTYPES or (trial.precision == "tf32" and trial.device == "cpu"):
-        raise Unsupported(f"no {trial.precision} matrix product on {trial.device}", "never")
+    """Return the matrix product workload of a trial."""
     return MatmulWorkload(trial)
 
 

@@ -32,8 +32,7 @@ _PLAIN = {
     "interconnect": "the framework chooses the way between devices",
     "network": "the framework chooses the way between devices",
     "nodes": "its devices are of one machine",
-    "weights": "nothing is predicted",
-    "copies": "nothing is predicted",
+    "form": "images lie in memory",
     "epochs": "steps are timed, and no epochs are validated",
 }
 
