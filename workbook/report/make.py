@@ -36,10 +36,9 @@ from workbook.registry import COMPARISON, STUDIES, check_scale
 from workbook.report.compare import is_comparable, write_comparison
 from workbook.report.execute import Execution, execute, parameters_of
 from workbook.report.generate import write_profile
-from workbook.report.pages import write_page, write_site
+from workbook.report.pages import StudyRun, read_runs, write_page, write_run, write_site
 from workbook.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, line_of_rounds, plan_studies
 from workbook.report.rounds import Rounds
-from workbook.report.status import StudyRun, read_runs, write_run
 from workbook.results import reports_folder
 from workbook.results.load import without_records
 from workbook.runner.lock import only_measurement
