@@ -35,7 +35,7 @@ from workbook.claims.findings import Findings, newer_tests
 from workbook.claims.judge import judge_all
 from workbook.claims.papers import Exhibit, Paper
 from workbook.claims.reports import evidence, verdicts
-from workbook.claims.rows import claim_row
+from workbook.claims.rows import AFTER, AMONG, BEFORE, claim_row
 from workbook.claims.verdict import GROUPS, VERDICTS, Finding
 from workbook.records import Record, parse_line
 from workbook.records.store import content_of
@@ -157,8 +157,8 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
             for side in case.sides
             for record in side.results.by_trial.get(side.trial, [])
         }
-        made_at = f"{' to '.join(dict.fromkeys([min(times), max(times)]))} UTC" if times else ""
-        assert (f"The records are of {made_at}." if times else "There are no records.") in details
+        assert claim_row(finding).starts == ([min(times), max(times)] if times else [])
+        assert (f"{max(times)} UTC" if times else "no records") in details
     if shutil.which("git") is None:
         pytest.skip("needs git to know when a line was committed")
     git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
@@ -173,13 +173,12 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
     assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
     tested = next(finding for finding in made[1] if finding.group == "replicated")
-    first, between = claim_row(tested).starts[0], "between the first and the last of"
-    for changed, order in (("2020-01-01 00:00", "before"), (first, between), ("2099-01-01 00:00", "after")):
-        markup = drawn("claim", claim_row(tested, changed))
-        assert f"The test last changed at {changed} UTC, {order} these records." in markup
-        assert ("Its test is newer." in markup) == (order != "before")
-        newer = newer_tests([tested], {tested.claim.id: changed})
-        assert newer == "1 of these 1 tests is newer than the first of their records." * (order != "before")
+    first = claim_row(tested).starts[0]
+    for changed, order in (("2020-01-01 00:00", BEFORE), (first, AMONG), ("2099-01-01 00:00", AFTER)):
+        row = claim_row(tested, changed)
+        assert (row.changed, row.order) == (changed, order) and f"{changed} UTC, {order}" in drawn("claim", row)
+        assert ("newer" in row.remarks) == (order != BEFORE)
+        assert bool(newer_tests([tested], {tested.claim.id: changed})) == (order != BEFORE)
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 
