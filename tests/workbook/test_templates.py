@@ -31,6 +31,7 @@ def test_no_macro_lets_a_text_become_an_element_or_an_attribute(call: tuple[obje
 
 def test_a_command_is_code_and_a_label_is_bold() -> None:
     assert drawn("text_of", "run `make <hw>` or `x`") == "run <code>make &lt;hw&gt;</code> or <code>x</code>"
+    assert drawn("text_of", drawn("picture", "AA", "a `b`")).startswith("<img "), "markup stays markup"
     assert drawn("bold", "**At 64:** 3 < 4") == "<strong>At 64:</strong> 3 &lt; 4"
 
 
