@@ -44,8 +44,8 @@ from workbook.registry import STUDIES
 from workbook.report import make
 from workbook.report.execute import Execution
 from workbook.report.make import Request, make_render
+from workbook.report.pages import read_runs
 from workbook.report.scraps import Answer
-from workbook.report.status import read_runs
 from workbook.trials.recipes import mode_name
 
 pytestmark = pytest.mark.timeout(900)

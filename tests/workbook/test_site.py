@@ -28,7 +28,7 @@ from workbook.records import PROTOCOL, Blocks, Planned, Record, short_hash
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report import pages, scraps
 from workbook.report.html import external_urls
-from workbook.report.status import StudyRun, read_runs, write_run
+from workbook.report.pages import StudyRun, read_runs, write_run
 from workbook.results import Results
 from workbook.show import table
 from workbook.trials.trial import NO_DATA, Trial

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
 from workbook.show.labels import label
+from workbook.show.templates import drawn
 
 MOST_NAMES = 5
 _TASKS = {"train": "training", "infer": "inference", "gan": "adversarial training"}
@@ -21,7 +21,7 @@ class SetupLine:
     text: str
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": f'<p class="lk-setup">{html.escape(self.text)}</p>'}
+        return {"text/plain": self.text, "text/html": drawn("setup", self.text)}
 
 
 def setup_line(frame: pd.DataFrame) -> SetupLine:
