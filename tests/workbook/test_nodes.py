@@ -238,7 +238,7 @@ def test_a_rank_that_is_killed_on_another_node_is_named(beside: dict[str, Record
 def test_the_store_of_a_single_node_listens_only_on_the_loopback_interface() -> None:
     from workbook.runner.group import GroupStore
 
-    store = GroupStore("127.0.0.1", 0, serves=True, local=True)
+    store = GroupStore("127.0.0.1", 0, serves=True)
     listening = [c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.laddr.port == store.port]
     assert "127.0.0.1" in listening and not {"0.0.0.0", "::"} & set(listening)
     GroupStore("127.0.0.1", store.port).put("job", {"trials": []})

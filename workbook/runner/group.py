@@ -10,8 +10,8 @@ torchrun starts the ranks and ends them all after a failure. These are its gaps,
 - It does not know that the kernel killed a rank for memory, and an agent does not hear of failures on other nodes.
 - It does not tell where ranks hang.
 
-The store has no token. On one node it listens only on the loopback interface; between nodes it trusts the network, as
-torch.distributed does.
+The store asks for no password. On one node it listens only on the loopback interface. Between nodes it trusts the
+network, as torch.distributed does.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ WAITING = re.compile(r"torch/(distributed|cuda|autograd)/")
 class GroupStore:
     """A connection to the group's TCPStore.
 
-    With `serves` this process is the server; with `local` on a free port of the loopback interface, else on `port`.
-
+    With `serves` this process is the server: on `port` of all interfaces, or for port 0 on a free port of `host` alone.
     A call that waits for a key occupies its connection, so threads need connections of their own. Methods raise
     RuntimeError once the server is gone.
     """
 
-    def __init__(self, host: str, port: int, *, serves: bool = False, local: bool = False) -> None:
+    def __init__(self, host: str, port: int, *, serves: bool = False) -> None:
         listening = None
-        if serves and local:
-            server = socket.create_server(("127.0.0.1", port))
+        if serves and not port:
+            server = socket.create_server((host, 0))
             port, listening = server.getsockname()[1], server.detach()
         self.port = port
         tcp = TCPStore(

@@ -25,7 +25,7 @@ from workbook.trials.trial import Trial
 VMSTAT = Path("/proc/vmstat")
 ENDED_CHECK_S = 0.5  # how often the runner checks whether a silent worker has ended
 STACKS_S = 3.0  # in which ranks must tell where they are
-PARTING_S = 5.0  # in which a group must end after its stdin closes, and again after SIGTERM
+PARTING_S = 5.0  # in which torchrun must end its ranks after the group's stdin closes
 
 
 def new_id() -> str:
@@ -170,14 +170,12 @@ class GroupProcess(WorkerProcess):
         return "; the ranks do not answer", {}
 
     def end(self) -> None:
-        """Close stdin, upon which the launcher ends its ranks. End what remains by SIGTERM, then by SIGKILL."""
-        for ask in (self._stdin.close, self._process.terminate):
-            try:
-                ask()
-                self._process.wait(PARTING_S)
-                break
-            except (OSError, subprocess.TimeoutExpired):
-                continue
+        """Close stdin, upon which the launchers end their ranks and then themselves. Kill what remains."""
+        try:
+            self._stdin.close()
+            self._process.wait(2 * PARTING_S)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
         super().end()
 
 

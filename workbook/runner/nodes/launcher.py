@@ -16,9 +16,9 @@ import time
 from contextlib import suppress
 from functools import partial
 from io import FileIO
-from typing import Any, Never
+from typing import Any
 
-from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -33,10 +33,7 @@ def main(nodes: int, port: int, ranks_of_node: int) -> int:
     node = int(os.environ["SLURM_NODEID"]) if nodes > 1 else 0
     # Addresses are numeric, because on some clusters names do not resolve.
     host = os.environ["SLURM_LAUNCH_NODE_IPADDR"] if node else "127.0.0.1"
-    if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)  # so that one signal ends this process and all its children
-    store = GroupStore(host, port, serves=node == 0, local=nodes == 1)
-    signal.signal(signal.SIGTERM, _interrupt)
+    store = GroupStore(host, port, serves=node == 0)
     end_after(partial(_follow_others, GroupStore(host, store.port)))
     if node == 0:
         store.put("job", json.loads(sys.stdin.readline()))
@@ -79,6 +76,7 @@ def launch_config(nodes: int, node: int, endpoint: str, ranks_of_node: int) -> L
         rdzv_endpoint=endpoint,
         rdzv_configs={"rank": node},
         max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),  # else each launch leaves a folder in the temporary one
     )
 
 
@@ -107,11 +105,6 @@ def _follow_runner(store: GroupStore, ranks: int) -> None:
         _send(event="stacks", words=words, stacks=stacks)
     store.put("over", True)
     time.sleep(PARTING_S)
-
-
-def _interrupt(number: int, _: object) -> Never:
-    """Raise what torchrun raises upon a signal once its ranks run."""
-    raise SignalException("interrupted", signal.Signals(number))
 
 
 def _send(**event: Any) -> None:
