@@ -90,7 +90,7 @@ def follow(trial: Trial, of_pass: Pass, data: Data, *, gate_passed: bool = False
                 workload.read_loss()
 
 
-def failure(error: Exception) -> Event:
+def failure(error: BaseException) -> Event:
     """Return status and reason of a trial that raised, and the traceback of an unexpected exception."""
     if isinstance(error, Unsupported):
         return {**_failed("unsupported", str(error)), "cause": error.cause}

@@ -34,7 +34,7 @@ from workbook.runner.plan import (
     timed_s,
     together_s,
 )
-from workbook.runner.process import Spawned, new_id
+from workbook.runner.process import WorkerProcess, new_id
 from workbook.runner.processes import Processes, processes_of
 from workbook.runner.progress import Progress, Stopwatch
 from workbook.runner.protocol import Pass, without_paths
@@ -177,7 +177,7 @@ class _Run:
             with self.processes.start(together, about, [trial.key in self.gated for trial in together]) as worker:
                 pending = self._follow(worker, together) + self.later
 
-    def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
+    def _follow(self, worker: WorkerProcess, pending: list[Trial]) -> list[Trial]:
         """Record a worker's results until it ends or must be ended. Return the trials of `pending` that remain."""
         hello: dict[str, Any] = {}
         position, started = 0, time.monotonic()
