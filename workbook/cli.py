@@ -23,7 +23,7 @@ from labkit.errors import LabkitError, UserError, unknown
 from labkit.files import users_path
 from workbook.home import replace_unwritable_folders
 from workbook.registry import check_scale
-from workbook.trials.label import trial_label
+from workbook.words import configuration_name
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 data_app = typer.Typer(no_args_is_help=True, help="What DATA= names.")
@@ -174,7 +174,7 @@ def plan(
     for study_plan in plans:
         print(study_plan.line())
         for trial in study_plan.trials:
-            print(f"      {trial_label(trial, beside=study_plan.trials)}")
+            print(f"      {configuration_name(trial, beside=study_plan.trials)}")
     print(line_of_rounds(plans))
 
 

@@ -14,8 +14,8 @@ from workbook.registry import COMPARISON, STUDIES
 from workbook.report.execute import planned_trials
 from workbook.studies import requests
 from workbook.study import data_at_scale, open_study, stored_set
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS, OF_READERS, Trial
+from workbook.words import mode_name
 
 # What a reader takes for one configuration.
 READ = (

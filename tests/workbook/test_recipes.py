@@ -8,18 +8,14 @@ import pytest
 
 from labkit.errors import UserError
 from workbook.hardware.profile import load_profile
-from workbook.show import label
 from workbook.studies.free_speed import one_change, which_change
-from workbook.trials.label import trial_label
 from workbook.trials.recipes import (
     CAPTURED,
     COMPILED,
     FRAMEWORK_ENGINES,
-    MODE_NAMES,
     PLAIN,
     in_precision,
     is_plain,
-    mode_name,
     of_framework,
     of_side,
     on_devices,
@@ -28,6 +24,7 @@ from workbook.trials.recipes import (
     weight_passes,
 )
 from workbook.trials.trial import ENGINES, FRAMEWORKS, RETIRED, WORDS, Trial, grid
+from workbook.words import MODE_NAMES, configuration_name, label, mode_name
 
 Kind = Literal["cuda", "cpu"]
 
@@ -49,7 +46,7 @@ def test_a_recorded_loop_with_a_host_setting_keeps_its_names_and_is_not_the_base
     trial = Trial(host_setting=setting)
     assert which_change(trial.as_dict()) == setting and not is_plain(trial)
     assert label("host_setting", setting) in mode_name(trial) != "baseline"
-    assert setting in trial_label(trial, beside=[Trial()])
+    assert label("host_setting", setting) in configuration_name(trial, beside=[Trial()])
 
 
 @pytest.mark.parametrize("name", ["foreach", "two_cores"])

@@ -1283,7 +1283,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
     ("test", "data", "setup", "label"),
     [
         (LEVEL, {R50: near(2)}, {}, "replicated"),
-        (LEVEL, {R50: near(2)}, {"data_sets": ["imagenet32"]}, "replicated, on synthetic32"),
+        (LEVEL, {R50: near(2)}, {"data_sets": ["imagenet32"]}, "replicated, on synthetic images"),
         (LEVEL, {R50: near(2)}, {"frameworks": ["tensorflow"]}, "replicated, with PyTorch"),
         (LEVEL, {BF16: near(2)}, {}, "replicated, in BF16"),
         (LEVEL, {R50: near(2)}, {"models": ["resnet50", "vgg16"]}, "replicated, without VGG-16"),
@@ -1293,7 +1293,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
             LEVEL,
             {R50: near(0.5)},
             {"data_sets": ["imagenet32"], "frameworks": ["caffe"]},
-            "not replicated, on synthetic32, with PyTorch",
+            "not replicated, on synthetic images, with PyTorch",
         ),
         (LEVEL, {R50: near(2), TWO: near(2)}, {}, "replicated, on 2 GPUs"),
         (LEVEL, {R50: near(2), TWO: near(2), FOUR: near(2)}, {}, "replicated, on 2 and 4 GPUs"),
@@ -1403,7 +1403,7 @@ def test_a_verdict_of_any_shape_has_its_scope(name: str) -> None:
     test, by_verdict = SHAPES[name]
     for verdict in (YES, NO, OPEN):
         finding = found_by(test, shown(by_verdict[verdict], test["metric"]), data_sets=["imagenet32"])
-        assert finding.label.startswith(f"{verdict}, on synthetic32")
+        assert finding.label.startswith(f"{verdict}, on synthetic images")
 
 
 def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim_on_imagenet() -> None:
@@ -1422,7 +1422,7 @@ def test_an_untestable_claim_has_no_scope_in_its_label() -> None:
     finding = found_by(
         {"shape": "level", "metric": "images_per_s", "published": [published(2)]}, shown({R50: near(2)}), data_sets=[]
     )
-    assert finding.scope == f"on synthetic32, {ONE_HOST}"
+    assert finding.scope == f"on synthetic images, {ONE_HOST}"
     assert finding.label == UNTESTED
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from workbook.claims.verdict import MARKS, Case, Judged
-from workbook.claims.words import metric_label, sentence, shown_bound
-from workbook.show.quantities import MISSING
+from workbook.claims.words import metric_label, shown_bound
 from workbook.show.table import table_html
+from workbook.words import MISSING, sentence
 
 BAR_PX = (110, 16)
 Place = Callable[[float], float]  # a value -> pixels from the left

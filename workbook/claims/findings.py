@@ -15,10 +15,10 @@ from markupsafe import Markup
 from workbook.claims.cases_table import cases_html, sources
 from workbook.claims.schema import Mark
 from workbook.claims.verdict import DECIDING, GROUPS, MARKS, TESTED, Case, Finding, Group, Judged, Verdict
-from workbook.claims.words import listing, metric_label, sentence, shown_bound, shown_value
+from workbook.claims.words import metric_label, shown_bound, shown_value
 from workbook.results import is_report
-from workbook.show.quantities import MISSING, NAN, digits_of
 from workbook.show.table import table_html
+from workbook.words import MISSING, NAN, digits_of, listing, sentence
 
 USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
 NOT_COUNTED: dict[Mark, str] = {

@@ -12,8 +12,8 @@ from workbook.claims.papers import PrintedTable, PublishedTable
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS, STUDIES
 from workbook.report.html import write_template
-from workbook.show.quantities import number
 from workbook.show.table import table_html
+from workbook.words import number
 
 FOLDER = "papers"
 

@@ -23,17 +23,7 @@ import pandas as pd
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results.columns import (
-    NEAREST,
-    NOT_MEASURED,
-    QUANTITY,
-    RECORDS,
-    WHAT_RAN,
-    check_columns,
-    check_kind,
-    listed,
-    unique,
-)
+from workbook.results.columns import NEAREST, QUANTITY, RECORDS, WHAT_RAN, check_columns, check_kind, listed, unique
 from workbook.results.intervals import (
     HOSTS,
     Passes,
@@ -46,8 +36,8 @@ from workbook.results.intervals import (
 )
 from workbook.results.load import is_report
 from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
-from workbook.trials.recipes import MODE_NAMES
 from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
+from workbook.words import MODE_NAMES, NOT_MEASURED
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too

@@ -40,8 +40,8 @@ from workbook.runner.progress import Progress, Stopwatch
 from workbook.runner.protocol import Pass, without_paths
 from workbook.runner.watch import Watch
 from workbook.session import Session
-from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
+from workbook.words import configuration_name
 
 STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
 
@@ -319,7 +319,7 @@ class _Run:
         rest_s = together_s([*pending, *self.later], self.expected_s)
         rest_s -= share * (timed_s(pending[0], self.of_pass.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.later_s)
-        trial = trial_label(pending[0], beside=pending)
+        trial = configuration_name(pending[0], beside=pending)
         last = max(self.planned.passes.values())
         what = f"pass {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)

@@ -14,18 +14,22 @@ from markupsafe import Markup
 
 from labkit.errors import UserError, one_of
 from workbook.registry import METRICS
-from workbook.results.columns import NOT_MEASURED, check_columns, unique
+from workbook.results.columns import check_columns, unique
 from workbook.show.frames import INTERVAL, check_given, check_values, configuration, estimates, sorted_rows
-from workbook.show.labels import heading, in_order, is_missing, label
-from workbook.show.quantities import (
+from workbook.words import (
     INVERTED_BELOW,
     MISSING,
     NAN,
+    NOT_MEASURED,
     WIDE,
     amount,
     digits_of,
     factor,
     half_width,
+    heading,
+    in_order,
+    is_missing,
+    label,
     lacks_subject,
     metric_of,
     number,

@@ -7,9 +7,9 @@ import pandas as pd
 
 from workbook.registry import METRICS
 from workbook.results import estimate, ratio
-from workbook.results.columns import NOT_MEASURED
-from workbook.show.labels import label, phrase
+from workbook.show.frames import phrases
 from workbook.studies.values import text_of, told, value_of
+from workbook.words import NOT_MEASURED, phrase
 
 BOUND = "resident"  # the reader of images in memory: the same step without any waiting
 
@@ -21,16 +21,10 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     a training, or the loader alone.
     """
     rows = frame[frame["form"] != "embedded"]
-    loaders = [f"{label('reader', reader)} ({label('form', form)})" for reader, form in _pairs(rows, "reader", "form")]
-    engines = rows["engine"].map({"eager": "eager"}).fillna("CUDA graph")
-    settings = [
-        f"{label('model', model)}, {label('precision', precision)}, {engine}"
-        for (model, precision), engine in zip(_pairs(rows, "model", "precision"), engines, strict=True)
-    ]
-    trains = rows["workload"] == "train"
-    tasks = np.where(trains, settings, [f"{loader} alone" for loader in loaders])
-    texts = {"loader": loaders, "setting": settings, "task": tasks}
-    return rows.assign(**{name: pd.Series(cells, rows.index, dtype=object) for name, cells in texts.items()})
+    loaders = phrases(rows, ["reader"]) + " (" + phrases(rows, ["form"]) + ")"
+    settings = phrases(rows, ["model", "precision", "engine"])
+    tasks = settings.where(rows["workload"] == "train", loaders + " alone")
+    return rows.assign(loader=loaders, setting=settings, task=tasks)
 
 
 def losses(fed_rows: pd.DataFrame) -> pd.DataFrame:
@@ -215,7 +209,3 @@ def _with_texts(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a long table with all columns of its records that are no metrics."""
     about = frame.drop(columns=list(METRICS))
     return long[["record", *(name for name in long if name not in about)]].merge(about, on="record")
-
-
-def _pairs(frame: pd.DataFrame, *names: str) -> list[tuple[str, str]]:
-    return list(frame[list(names)].itertuples(index=False, name=None))

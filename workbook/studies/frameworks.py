@@ -7,12 +7,13 @@ import re
 import pandas as pd
 
 from labkit.models import MODELS
-from workbook.show.labels import label
+from workbook.show.frames import phrases
 from workbook.studies import sweeps
 from workbook.studies.compiling import caches
 from workbook.studies.frameworks_trials import runs, why_not_run
 from workbook.studies.planner import Planner
 from workbook.trials.trial import Trial
+from workbook.words import phrase
 
 ALL_MODES = "all modes"
 _SETTING = ["model", "image_px", "batch"]
@@ -27,7 +28,7 @@ def setting_of(trial: Trial) -> str:
     >>> setting_of(Trial(model="resnet50", batch=256))
     'ResNet-50, 32 px, batch 256'
     """
-    return _setting(trial.model, trial.image_px, trial.batch)
+    return ", ".join(phrase(name, getattr(trial, name)) for name in _SETTING)
 
 
 def side_by_side(frame: pd.DataFrame) -> pd.DataFrame:
@@ -37,9 +38,8 @@ def side_by_side(frame: pd.DataFrame) -> pd.DataFrame:
     """
     timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["devices"] == 1)]
     timed = timed[timed.groupby(_SETTING)["framework"].transform("nunique") > 1]
-    settings = [_setting(*values) for values in timed[_SETTING].itertuples(index=False)]
     ways = timed["mode"] + ", " + timed["precision"].str.upper()
-    return timed.assign(setting=pd.Series(settings, timed.index, dtype=object), way=ways.astype(object))
+    return timed.assign(setting=phrases(timed, _SETTING), way=ways.astype(object))
 
 
 def fastest(timed: pd.DataFrame) -> pd.DataFrame:
@@ -104,10 +104,6 @@ def table_2(lab: Planner, frame: pd.DataFrame) -> pd.DataFrame:
         framework=rows["framework"].fillna(""),
         devices=rows["devices"].where(rows["device"] == "cuda", 0),
     )
-
-
-def _setting(model: str, image_px: int, batch: int) -> str:
-    return f"{label('model', model)}, {image_px} px, batch {batch:,}"
 
 
 def _first_clause(reason: str) -> str:

@@ -11,8 +11,9 @@ import pandas as pd
 from labkit.errors import one_of
 from workbook.studies.planner import Sweep
 from workbook.studies.sweeps import BASELINE
-from workbook.trials.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
+from workbook.trials.recipes import PLAIN, TUNED_FIELDS, Recipe
 from workbook.trials.trial import RETIRED, Trial
+from workbook.words import HOST_SETTING_TITLES
 
 # TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
 _CHANGES: MappingProxyType[str, Recipe] = MappingProxyType(

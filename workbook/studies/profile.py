@@ -13,7 +13,7 @@ import pandas as pd
 
 from workbook.results import Results, estimate
 from workbook.results.columns import WHAT_RAN
-from workbook.show.labels import label, phrase
+from workbook.show.frames import phrases
 from workbook.studies.values import value_of
 from workbook.trials.trial import ASKED_AFTER, Trial
 
@@ -56,9 +56,9 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["learning_rate"] == Trial().learning_rate]
     for field in ("traced_iterations", "steps_before"):
         rows = rows[rows[field].isin(rows[field].mode()[:1])]
-    networks = [f"{label('model', model)}, {px} px" for model, px in zip(rows["model"], rows["image_px"], strict=True)]
-    names = [f"{network}, {phrase('batch', batch)}" for network, batch in zip(networks, rows["batch"], strict=True)]
-    return rows.assign(network=networks, configuration=names).sort_values("image_px", ascending=False, kind="stable")
+    named = [("network", ["model", "image_px"]), ("configuration", ["model", "image_px", "batch"])]
+    rows = rows.assign(**{name: phrases(rows, columns) for name, columns in named})
+    return rows.sort_values("image_px", ascending=False, kind="stable")
 
 
 def chosen(rows: pd.DataFrame) -> pd.DataFrame:

@@ -8,9 +8,8 @@ import pandas as pd
 
 from labkit.errors import UserError
 from workbook.results import is_report
-from workbook.results.columns import NOT_MEASURED, check_columns, check_kind, listed
-from workbook.show.labels import label
-from workbook.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number, points
+from workbook.results.columns import check_columns, check_kind, listed
+from workbook.words import INVERTED_BELOW, NOT_MEASURED, VAGUE_DIGITS, digits_of, label, number, points
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:

@@ -7,7 +7,6 @@ network and images. It differs from the baseline in precision too, whose effect 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -210,53 +209,6 @@ def adversarial(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
 def is_plain(trial: Trial) -> bool:
     """Return whether a trial is the baseline (`plain`): eager, FP32, contiguous, PyTorch's default SGD and threads."""
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in TUNED_FIELDS)
-
-
-# Names of the execution modes for readers. Precision is shown beside them.
-_MODES = MappingProxyType(
-    {
-        "eager": "eager",
-        "compile": "compiled",
-        "graph": "CUDA graph",
-        "compile+graph": "compiled + CUDA graph",
-        "triton+graph": "fused Triton kernels + CUDA graph",
-        "openvino": "OpenVINO",
-        "function": "tf.function",
-        "xla": "XLA",
-    }
-)
-# The same of host settings, which only records have.
-HOST_SETTING_TITLES = MappingProxyType(
-    {
-        "calling_thread": "backward on the calling thread",
-        "two_cores": "two cores",
-        "calling_thread+two_cores": "backward on the calling thread, two cores",
-        "no_benchmark": "no cuDNN benchmark",
-    }
-)
-
-
-def mode_name(trial: Trial) -> str:
-    """Return the name of a trial's execution mode: `baseline` is `plain` (eager, FP32, PyTorch's default SGD).
-
-    Different modes have different names: a step that updates FP32 weights is not a step that keeps FP32 masters.
-
-    >>> mode_name(Trial()), mode_name(Trial(engine="graph", optimizer="sgd_fused"))
-    ('baseline', 'CUDA graph, fused SGD')
-    """
-    if is_plain(trial):
-        return "baseline"
-    fused = _FUSED if trial.optimizer == "sgd_fused" else ""
-    return _joined((_MODES[trial.engine], fused, HOST_SETTING_TITLES.get(trial.host_setting, "")))
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return ", ".join(filter(None, parts))
-
-
-_FUSED = "fused SGD"
-# Every name of an execution mode.
-MODE_NAMES = ("baseline", *map(_joined, product(_MODES.values(), ("", _FUSED), ("", *HOST_SETTING_TITLES.values()))))
 
 
 _DEFAULT = Trial()

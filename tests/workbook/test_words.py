@@ -5,23 +5,37 @@ from __future__ import annotations
 import doctest
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbook import words
 from workbook.registry import METRICS
-from workbook.show import heading, label
-from workbook.show import labels as labels_module
-from workbook.show import quantities as quantities_module
-from workbook.show.labels import in_order, phrase
-from workbook.show.quantities import INVERTED_BELOW, MISSING, amount, digits_of, factor, number, points, quantity
-from workbook.studies import values as values_module
+from workbook.show import frames
+from workbook.studies import values
+from workbook.trials.trial import Trial
+from workbook.words import (
+    INVERTED_BELOW,
+    MISSING,
+    amount,
+    configuration_name,
+    digits_of,
+    factor,
+    heading,
+    in_order,
+    label,
+    number,
+    phrase,
+    points,
+    quantity,
+)
 
 numbers = st.floats(1e-6, 1e12)
 
 
-@pytest.mark.parametrize("module", [quantities_module, labels_module, values_module])
+@pytest.mark.parametrize("module", [words, values, frames])
 def test_the_doctests_pass(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -104,3 +118,28 @@ def test_values_are_sorted_in_the_order_of_a_page() -> None:
     assert in_order(modes, "mode") == ["baseline", "eager", "CUDA graph", "compiled + CUDA graph"]
     assert in_order(["vgg16", "resnet50", "own"], "model") == ["resnet50", "vgg16", "own"]
     assert in_order([256, 16, 64, 16]) == [16, 64, 256]
+
+
+def test_a_configuration_is_named_by_what_differs_from_those_beside_it() -> None:
+    tf32, fp16 = Trial(model="vgg16", batch=32, precision="tf32"), Trial(model="vgg16", batch=32, precision="fp16")
+    assert configuration_name(tf32) == "VGG-16, batch 32"
+    assert configuration_name(tf32, beside=[tf32, fp16]) == "VGG-16, batch 32, TF32"
+    swept = [Trial(threads=count) for count in (0, 1, 4)]
+    ends = [configuration_name(trial, beside=swept).rpartition(", ")[2] for trial in swept]
+    assert ends == ["default threads", "1 thread", "4 threads"]
+    assert configuration_name(Trial(workload="memory_copy", size=4096)) == "memory copy, size 4,096"
+
+
+def test_a_usual_value_of_a_rare_field_is_named_only_on_request() -> None:
+    run = Trial(epochs=2)
+    runs = [
+        run,
+        replace(run, devices=4),
+        replace(run, devices=4, placement="together"),
+        replace(run, learning_rate=0.3),
+    ]
+    names = [configuration_name(trial, beside=runs).removeprefix("ResNet-50, batch 64, 2 epochs") for trial in runs]
+    assert names == ["", ", 4 GPUs", ", 4 workers on one device", ", learning rate 0.3"]
+    assert configuration_name(run, runs, ["batch", "devices"]) == "ResNet-50, batch 64, 1 GPU"
+    on_cpu = replace(run, device="cpu", devices=2)
+    assert configuration_name(on_cpu, [replace(on_cpu, devices=1)], ["devices"]) == "ResNet-50, 2 processes"
