@@ -242,7 +242,9 @@ class OpenStudy(Planner):
         """
         _check_list(trials)
         if not len(trials):
-            raise UserError("the list of trials is empty, so there is no plan: give at least one trial.")
+            raise UserError(
+                "the list of configurations is empty, so there is no plan: give at least one, by `lab.trials(...)`."
+            )
         trials = [as_on_disk(trial) for trial in trials]
         if not self.measures_here:
             recorded = len(trials) - len(self._selected().without_records(trials))
@@ -406,8 +408,8 @@ def _check_list(trials: object) -> None:
         wrong = next((trial for trial in trials if not isinstance(trial, Trial)), None)
         if wrong is None:
             return
-    shown = "a single trial" if isinstance(wrong, Trial) else repr(wrong)
-    raise UserError(f"`plan` and `measure` take a list of trials, not {shown}: `lab.trials(...)` or `[trial]`.")
+    shown = "a single configuration" if isinstance(wrong, Trial) else repr(wrong)
+    raise UserError(f"`plan` and `measure` take a list of configurations, not {shown}: `lab.trials(...)` or `[trial]`.")
 
 
 def open_study(

@@ -14,7 +14,7 @@ from workbook.report.scraps import Answer
 from workbook.show import plots, table
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)></style>" onload='alert(3)'"""
-STRIP = {"Profile": "H200 SXM", "Host": "3fa9c1", "Scale": "quick"}
+STRIP = {"Profile": "H200 SXM", "Machine": "3fa9c1", "Scale": "quick"}
 
 
 def code(source, *outputs, count=1, tags=()):

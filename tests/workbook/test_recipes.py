@@ -143,7 +143,7 @@ def test_bf16_is_left_out_only_on_a_cpu_that_lacks_it(workload: str) -> None:
 
 
 def test_an_engine_that_no_side_has_is_a_user_error() -> None:
-    with pytest.raises(UserError, match="unknown tuned engine 'openvine'; valid: openvino"):
+    with pytest.raises(UserError, match="unknown tuned mode 'openvine'; valid: openvino"):
         of_side(["openvine"], "cuda", "train", cpu_features=())
 
 
@@ -181,5 +181,5 @@ def test_a_framework_has_only_its_own_engines() -> None:
     assert of_framework("torch", ["eager"], "bf16")[0]["memory_format"] == "channels_last"
     with pytest.raises(UserError, match="unknown framework 'jax'"):
         of_framework("jax", asked, "fp32")
-    with pytest.raises(UserError, match="unknown engine of a framework 'fast'"):
+    with pytest.raises(UserError, match="unknown mode of a framework 'fast'"):
         of_framework("torch", ["fast"], "fp32")

@@ -290,7 +290,7 @@ def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Trial(), "not a single trial"),
+        (Trial(), "not a single configuration"),
         ("baseline", "not 'baseline'"),
         (["baseline"], "not 'baseline'"),
         (None, "not None"),
@@ -298,12 +298,12 @@ def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> Non
     ids=["a trial", "a text", "a list of texts", "nothing"],
 )
 def test_trials_that_are_no_list_of_trials_are_refused(planned: OpenStudy, name: str, given: Any, said: str) -> None:
-    with pytest.raises(UserError, match=f"take a list of trials, {said}"):
+    with pytest.raises(UserError, match=f"take a list of configurations, {said}"):
         getattr(planned, name)(given)
 
 
 def test_an_empty_list_has_no_plan(planned: OpenStudy) -> None:
-    with pytest.raises(UserError, match="the list of trials is empty"):
+    with pytest.raises(UserError, match="the list of configurations is empty"):
         planned.plan([])
 
 

@@ -1411,7 +1411,7 @@ def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim
     own = of_records(*records({replace(R50, data="own_jpegs"): near(2)}, "images_per_s", facts=facts))
     test = a_test(shape="level", at_least=1)
     finding = found_by(test, own, data_sets=["ilsvrc2012"])
-    assert finding.scope == f"on own_jpegs (10 classes, 9,469 images), {ONE_HOST}"
+    assert finding.scope == f"on own JPEG images (10 classes, 9,469 images), {ONE_HOST}"
     assert found_by(a_claim(test, only={"data": ["ilsvrc2012"]}), own).mark == "other hardware or data"
     assert setup_line(ResultsOfStudies([own]).frame()).text.split(" · ")[2] == (
         "32 px own JPEG images (10 classes, 9,469 images)"
@@ -1533,7 +1533,7 @@ def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
     text = caption(
         a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64), {B64: even(0.5), B256: near(0.6)}, "top1"
     )
-    assert "at least 5 points" in text and "10.0 points [" in text
+    assert "at least 5 points" in text and "+10 points [" in text
     text = caption(
         a_test(shape="ratio", between=(0.9, 1.1), **OVER_64), {B64: even(50), B256: near(50)}, "images_per_s"
     )

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
+import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbook import words
-from workbook.registry import METRICS
+from workbook.paths import ROOT
+from workbook.registry import METRICS, STUDIES
+from workbook.results.columns import HOW_IT_ENDED, WHAT_RAN, WHERE_AND_WHEN
 from workbook.show import frames
 from workbook.studies import values
-from workbook.trials.trial import Trial
+from workbook.trials.trial import WORDS, Trial
 from workbook.words import (
     INVERTED_BELOW,
     MISSING,
@@ -143,3 +149,49 @@ def test_a_usual_value_of_a_rare_field_is_named_only_on_request() -> None:
     assert configuration_name(run, runs, ["batch", "devices"]) == "ResNet-50, batch 64, 1 GPU"
     on_cpu = replace(run, device="cpu", devices=2)
     assert configuration_name(on_cpu, [replace(on_cpu, devices=1)], ["devices"]) == "ResNet-50, 2 processes"
+
+
+# ---- one word for one thing -----------------------------------------------------------------------------------------
+
+# Code words of ARCHITECTURE.md. A host is also the processor beside a GPU, and a step passes over memory.
+CODE_WORDS = re.compile(r"\b(trials?|(each|every|one|first|short) pass|passes of|engines?|hosts of)\b", re.IGNORECASE)
+
+
+def page_texts() -> Iterator[tuple[str, str]]:
+    """Yield the texts that pages show: of notebooks, templates, papers, metrics, headings and values."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = re.sub(r"`[^`]*`", "", "".join(cell["source"]))
+            texts = [source] if cell["cell_type"] == "markdown" else strings_of(source)
+            yield from ((path.name, text) for text in texts)
+    for path in sorted((ROOT / "workbook" / "report" / "template").glob("*.j2")):
+        texts = re.sub(r"(?s)\{[#%{].*?[#%}]\}|<code>.*?</code>|<[^>]*>", " ", path.read_text(encoding="utf-8"))
+        yield path.name, texts
+    for path in sorted((ROOT / "papers").glob("*.yaml")):
+        yield from ((path.name, text) for text in strings_in(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    yield from (("metric", metric.label) for metric in METRICS.values())
+    yield from (("study", f"{study.title} {study.question}") for study in STUDIES.values())
+    columns = [*WHAT_RAN, *WHERE_AND_WHEN, *HOW_IT_ENDED, "passes", "hosts"]
+    yield from (("heading", heading(column)) for column in columns)
+    yield from (("value", label(column, word)) for column, valid in WORDS.items() for word in valid)
+
+
+def strings_of(source: str) -> list[str]:
+    """Return the texts in the code of a cell; a query is none."""
+    constants = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    return [text for text in constants if isinstance(text, str) and " " in text and "==" not in text]
+
+
+def strings_in(data: object) -> Iterator[str]:
+    """Yield all texts of several words in nested lists and mappings."""
+    if isinstance(data, str):
+        yield from [data] if " " in data else []
+    elif isinstance(data, list | dict):
+        for part in data.values() if isinstance(data, dict) else data:
+            yield from strings_in(part)
+
+
+def test_page_texts_hold_no_code_word() -> None:
+    texts = list(page_texts())
+    assert len(texts) > 1000
+    assert [(place, text) for place, text in texts if CODE_WORDS.search(text)] == []

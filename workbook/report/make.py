@@ -340,7 +340,7 @@ def _nothing_worked(session: Session, study: str) -> str | None:
         return str(error)
     if not tried or any(record.status == "ok" for record in tried):
         return None
-    return f"not one of {len(tried)} trials gave a result; the first: {tried[0].dated_reason}"
+    return f"not one of {len(tried)} configurations gave a result; the first: {tried[0].dated_reason}"
 
 
 def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:

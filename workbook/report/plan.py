@@ -35,7 +35,8 @@ class StudyPlan:
         """Return the plan as a line of text."""
         missing = sum(of_pass.trials for of_pass in self.missing.values())
         kept = f", {self.pairs - missing} of them measured before or by other studies" if missing < self.pairs else ""
-        return f"  {self.study:<14} {len(self.trials)} trials, {self.pairs} runs{kept}: about {duration(self.seconds)}"
+        size = f"{len(self.trials)} configurations, {self.pairs} runs{kept}"
+        return f"  {self.study:<14} {size}: about {duration(self.seconds)}"
 
 
 def seconds_of_rounds(plans: Sequence[StudyPlan]) -> dict[int, float]:

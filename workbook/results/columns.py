@@ -24,11 +24,11 @@ WHERE_AND_WHEN = [
 ]
 HOW_IT_ENDED = ["status", "reason"]
 _MEANINGS = {
-    "mode": "execution mode: `baseline` is the papers' kind of loop; others name the engine, not the precision",
+    "mode": "execution mode: `baseline` is the papers' kind of loop; others leave out the precision",
     "profile": "device file in `params/`",
     "study": "study that measured the row",
     "host": "machine, by a hash of its hardware and of what lasts in it",
-    "machine": "hardware and framework; hosts with equal texts can be pooled",
+    "machine": "hardware and framework; machines with equal texts can be pooled",
     "pass_number": "round of the study; each round starts fresh processes",
     "planned_passes": "rounds that the study plans for this configuration",
     "process": "process that measured the row",

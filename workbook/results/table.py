@@ -252,7 +252,8 @@ class Results:
 
     def __repr__(self) -> str:
         lines = [
-            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials, {len(part.failures())} failed runs"
+            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} configurations, "
+            + f"{len(part.failures())} failed runs"
             + (f", {part.how_measured}" if part.how_measured else "")
             for part in self.selected
         ]

@@ -105,7 +105,7 @@ def _built(trial: Trial, data: Data) -> Workload:
         if reason := why_not_over_nodes(trial, team):
             raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
-            raise Unsupported(f"the trial asks for {trial.devices} devices, and fewer are usable here")
+            raise Unsupported(f"the configuration asks for {trial.devices} devices, and fewer are usable here")
         check(TOGETHER, trial)
         workload = build_workload(trial, data.of(trial), data.weights)
         for asked, ability, lacks in (

@@ -39,7 +39,7 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
     parts = [
         named if len(models) <= MOST_NAMES else f"{len(models)} networks",
         listing(label("workload", task) for task in dict.fromkeys(networks["workload"])),
-        f"{sizes} {listing(label('data', name) for name in networks['data'].unique())}{_sizes(networks)}",
+        f"{sizes} {images}{_sizes(networks)}",
         listing(dict.fromkeys(networks["device_name"].dropna())),
         _runs(networks),
     ]

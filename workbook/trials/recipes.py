@@ -181,7 +181,7 @@ def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Ite
     emulated = "bf16" if kind == "cpu" and not BF16_FEATURES & set(cpu_features) else ""
     chosen = []
     for name in names:
-        recipe = _SIDES[kind, workload].get(one_of("tuned engine", name, valid))
+        recipe = _SIDES[kind, workload].get(one_of("tuned mode", name, valid))
         if recipe is not None and recipe.get("precision", "fp32") != emulated:
             chosen.append(dict(recipe))
     return chosen
@@ -238,7 +238,7 @@ def of_framework(framework: str, engines: Iterable[str], precision: str) -> list
     valid = list(dict.fromkeys(engine for names in FRAMEWORK_ENGINES.values() for engine in names))
     chosen: list[Recipe] = []
     for engine in engines:
-        if one_of("engine of a framework", engine, valid) in own:
+        if one_of("mode of a framework", engine, valid) in own:
             in_torch = in_precision(engine, precision) if framework == "torch" else {}
             chosen.append({**in_torch, "framework": framework, "engine": engine, "precision": precision})
     return chosen

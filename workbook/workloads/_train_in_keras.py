@@ -31,7 +31,7 @@ from workbook.workloads import Workload
 def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
     """Return the training workload of a trial. Raise Unsupported if this back end or device cannot train it."""
     if data is None:
-        raise GateError("training needs images: the trial's `data` names no data set")
+        raise GateError("training needs images: its `data` names no data set")
     check(RULES, trial)
     check_data(trial.model, words=data.words)
     return KerasTrainWorkload(trial, data)

@@ -43,7 +43,7 @@ MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
 def build(trial: Trial, data: DataSet | None) -> GanWorkload:
     """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
-        raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
+        raise GateError("a WGAN is trained on images: its `data` names no data set")
     check(RULES, trial)
     return GanWorkload(trial, data)
 
@@ -190,7 +190,7 @@ class GanWorkload(Workload):
 
     def draw_samples(self) -> dict[str, Any]:
         """Return base64 PNG grids: images generated from fixed noise before and after training, and real images."""
-        assert self._samples is not None, "the trial asks for no samples"
+        assert self._samples is not None, "the configuration asks for no samples"
         after = self._samples.of(lambda noise: self._make(self.training.network, noise))
         return {**self._drawn_before, "samples_png": after}
 

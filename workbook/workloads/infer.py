@@ -51,7 +51,7 @@ def build(trial: Trial, data: DataSet | None, weights: Path | None = None) -> In
     Raise Unsupported if this device or version cannot run it.
     """
     if data is None:
-        raise Unsupported("inference needs images: the trial's `data` names no data set", "never")
+        raise Unsupported("inference needs images: its `data` names no data set", "never")
     check((*of_inputs(data), *PREDICTION), trial)
     return InferWorkload(trial, data, weights)
 

@@ -52,12 +52,12 @@ EVALUATION_BATCH = 500
 def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | TwoJobs:
     """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
-        raise GateError("training needs images or documents: the trial's `data` names no data set")
+        raise GateError("training needs images or documents: its `data` names no data set")
     check(TRAINING, trial)
     team = ranks.team()
     together = team.size if team else 1
     if trial.processes != together:
-        raise Unsupported(f"the trial needs {trial.processes} processes, but this group has {together}")
+        raise Unsupported(f"the configuration needs {trial.processes} processes, but this group has {together}")
     if isinstance(data, StoredSet):
         return FedTraining(trial, data)
     if trial.arrangement != "alone":

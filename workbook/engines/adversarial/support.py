@@ -14,7 +14,7 @@ RULES = (
     Rule("never", lambda t: not is_gan(t),
         "the gan workload trains a GAN (wgan), and {model} is none"),
     Rule("version", lambda t: t.engine not in ENGINES,
-        f"a WGAN is trained by the engines {' and '.join(ENGINES)}, not by {{engine}}"),
+        f"a WGAN is trained in the modes {' and '.join(ENGINES)}, not by {{engine}}"),
     Rule("version", lambda t: t.devices > 1 or t.arrangement != "alone",
         "this version trains a WGAN on one device, one at a time"),
     Rule("version", lambda t: t.optimizer != ADVERSARIAL["optimizer"],
