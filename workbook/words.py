@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from numbers import Integral, Real
 from types import MappingProxyType
@@ -158,154 +158,67 @@ def points(value: float, *beside: float) -> str:
     return text if not float(text) else f"{'+' if value > 0 else '−'}{text}"
 
 
-# ---- execution modes ------------------------------------------------------------------------------------------------
-
-# Names of the execution modes for readers. Precision is shown beside them.
-_MODES = MappingProxyType(
-    {
-        "eager": "eager",
-        "compile": "compiled",
-        "graph": "CUDA graph",
-        "compile+graph": "compiled + CUDA graph",
-        "triton+graph": "fused Triton kernels + CUDA graph",
-        "openvino": "OpenVINO",
-        "function": "tf.function",
-        "xla": "XLA",
-    }
-)
-# The same of host settings, which only records have.
-HOST_SETTING_TITLES = MappingProxyType(
-    {
-        "calling_thread": "backward on the calling thread",
-        "two_cores": "two cores",
-        "calling_thread+two_cores": "backward on the calling thread, two cores",
-        "no_benchmark": "no cuDNN benchmark",
-    }
-)
-
-
-def mode_name(trial: Trial) -> str:
-    """Return the name of a trial's execution mode: `baseline` is `plain` (eager, FP32, PyTorch's default SGD).
-
-    Different modes have different names: a step that updates FP32 weights is not a step that keeps FP32 masters.
-
-    >>> mode_name(Trial()), mode_name(Trial(engine="graph", optimizer="sgd_fused"))
-    ('baseline', 'CUDA graph, fused SGD')
-    """
-    if is_plain(trial):
-        return "baseline"
-    fused = _FUSED if trial.optimizer == "sgd_fused" else ""
-    return _joined((_MODES[trial.engine], fused, HOST_SETTING_TITLES.get(trial.host_setting, "")))
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return ", ".join(filter(None, parts))
-
-
-_FUSED = "fused SGD"
-# Every name of an execution mode.
-MODE_NAMES = ("baseline", *map(_joined, product(_MODES.values(), ("", _FUSED), ("", *HOST_SETTING_TITLES.values()))))
-
-
 # ---- columns and their values ---------------------------------------------------------------------------------------
 
 _HEADINGS = MappingProxyType(
     {
-        "model": "network",
-        "mode": "execution mode",
-        "engine": "mode",
-        "image_px": "input",
-        "devices": "GPUs",
-        "device": "processor",
-        "device_name": "device",
-        "side": "variant",
-        "pass_number": "run",
-        "passes": "runs",
-        "host": "machine",
-        "hosts": "machines",
-        "profile": "device file",
-        "memory_format": "layout",
-        "gradient_precision": "gradients",
-        "form": "form on disk",
-        "cache": "page cache",
-        "compiler_cache": "compiler's cache",
-        "reader_order": "order of readers",
-        "needed_mb_per_s": "needed, MB/s",
-        "consumed_mb_per_s": "JPEG data consumed, MB/s",
-        "copies": "copies to and from the GPU",
-        "time_s": "time, s",
-        "low": "95 % interval from",
-        "high": "to",
-        "images_per_s": "images/s",
+        **{"model": "network", "mode": "execution mode", "engine": "mode", "image_px": "input", "devices": "GPUs"},
+        **{"device": "processor", "device_name": "device", "side": "variant", "pass_number": "run", "passes": "runs"},
+        **{"host": "machine", "hosts": "machines", "profile": "device file", "memory_format": "layout"},
+        **{"gradient_precision": "gradients", "form": "form on disk", "cache": "page cache"},
+        **{"compiler_cache": "compiler's cache", "reader_order": "order of readers", "time_s": "time, s"},
+        **{"needed_mb_per_s": "needed, MB/s", "consumed_mb_per_s": "JPEG data consumed, MB/s"},
+        **{"copies": "copies to and from the GPU", "images_per_s": "images/s"},
+        **{"low": "95 % interval from", "high": "to"},
     }
 )
-_VALUES: MappingProxyType[tuple[str, Any], str] = MappingProxyType(
+# Column -> value -> its title on pages. Precision is shown beside a mode; only records have host settings.
+TITLES: MappingProxyType[str, Mapping[str, str]] = MappingProxyType(
     {
-        ("device", "cuda"): "GPU",
-        ("device", "cpu"): "CPU",
-        ("workload", "train"): "training",
-        ("workload", "infer"): "inference",
-        ("workload", "gan"): "adversarial training",
-        ("workload", "load"): "loading",
-        ("workload", "matmul"): "matrix product",
-        ("workload", "memory_copy"): "memory copy",
-        ("workload", "launch_rate"): "launch rate",
-        ("workload", "all_reduce"): "all-reduce",
-        ("workload", "peer_copy"): "copy to the next device",
-        ("data", "synthetic32"): "synthetic images",
-        ("data", "digits"): "handwritten digits",
-        ("data", "imagenet32"): "downsampled ImageNet images",
-        ("data", "drawn_jpegs"): "drawn JPEG images",
-        ("data", "own_jpegs"): "own JPEG images",
-        ("data", "ilsvrc2012"): "ImageNet images",
-        ("data", "reuters"): "Reuters documents",
-        ("memory_format", "contiguous"): "NCHW",
-        ("memory_format", "channels_last"): "NHWC",
-        ("optimizer", "sgd"): "SGD",
-        ("optimizer", "sgd_fused"): "fused SGD",
-        ("optimizer", "sgd_master"): "SGD, FP32 master weights",
-        ("loader", "device"): "GPU data loader",
-        ("loader", "indexed"): "host data loader",
-        ("schedule", "one_cycle"): "one-cycle",
-        ("schedule", "warm_up"): "warm-up",
-        ("interconnect", "host"): "through host memory",
-        ("network", "any"): "network",
-        ("network", "ethernet"): "Ethernet",
-        ("network", "infiniband"): "InfiniBand",
-        ("threads", 0): "default",
-        ("updates", "asynchronous"): "asynchronous SGD",
-        ("updates", "synchronous"): "synchronous SGD",
-        ("arrangement", "at_once"): "concurrent",
-        ("arrangement", "in_sequence"): "sequential",
-        ("status", "oom"): "out of memory",
-        ("status", "timeout"): "timed out",
-        ("status", "unsupported"): "not run",
-        ("form", "embedded"): "labkit's cache",
-        ("form", "jpeg"): "JPEG files",
-        ("form", "shards"): "tar shards",
-        ("form", "tfrecord"): "TFRecord",
-        ("form", "parquet"): "Parquet",
-        ("form", "cache"): "decoded, 256 px",
-        ("reader", "own"): "labkit's loader",
-        ("reader", "torch_pil"): "DataLoader, Pillow",
-        ("reader", "torch_decode"): "DataLoader, torchvision",
-        ("reader", "torch_nvjpeg"): "DataLoader, nvJPEG",
-        ("reader", "tf_data"): "tf.data",
-        ("reader", "grain"): "Grain",
-        ("reader", "webdataset"): "WebDataset",
-        ("reader", "dali"): "DALI",
-        ("reader", "mapped"): "memory map",
-        ("reader", "resident"): "images in memory",
-        ("cache", "warm"): "warm page cache",
-        ("cache", "cold"): "cold page cache",
-        ("reader_order", "own"): "own order",
-        ("reader_order", "shared"): "shared order",
-        ("parallel", "ranks"): "process per GPU",
-        ("parallel", "one_process"): "DataParallel",
-        **{("engine", name): title for name, title in _MODES.items()},
-        **{("host_setting", name): title for name, title in HOST_SETTING_TITLES.items()},
-        **{("framework", name): title for name, title in FRAMEWORK_TITLES.items()},
-        **{("model", name): entry.title for name, entry in MODELS.items()},
+        "engine": {
+            **{"eager": "eager", "compile": "compiled", "graph": "CUDA graph", "function": "tf.function", "xla": "XLA"},
+            **{"compile+graph": "compiled + CUDA graph", "triton+graph": "fused Triton kernels + CUDA graph"},
+            "openvino": "OpenVINO",
+        },
+        "host_setting": {
+            **{"calling_thread": "backward on the calling thread", "two_cores": "two cores"},
+            "calling_thread+two_cores": "backward on the calling thread, two cores",
+            "no_benchmark": "no cuDNN benchmark",
+        },
+        "device": {"cuda": "GPU", "cpu": "CPU"},
+        "workload": {
+            **{"train": "training", "infer": "inference", "gan": "adversarial training", "load": "loading"},
+            **{"matmul": "matrix product", "memory_copy": "memory copy", "launch_rate": "launch rate"},
+            **{"all_reduce": "all-reduce", "peer_copy": "copy to the next device"},
+        },
+        "data": {
+            **{"synthetic32": "synthetic images", "digits": "handwritten digits", "ilsvrc2012": "ImageNet images"},
+            **{"imagenet32": "downsampled ImageNet images", "drawn_jpegs": "drawn JPEG images"},
+            **{"own_jpegs": "own JPEG images", "reuters": "Reuters documents"},
+        },
+        "memory_format": {"contiguous": "NCHW", "channels_last": "NHWC"},
+        "optimizer": {"sgd": "SGD", "sgd_fused": "fused SGD", "sgd_master": "SGD, FP32 master weights"},
+        "loader": {"device": "GPU data loader", "indexed": "host data loader"},
+        "schedule": {"one_cycle": "one-cycle", "warm_up": "warm-up"},
+        "interconnect": {"host": "through host memory"},
+        "network": {"any": "network", "ethernet": "Ethernet", "infiniband": "InfiniBand"},
+        "updates": {"asynchronous": "asynchronous SGD", "synchronous": "synchronous SGD"},
+        "arrangement": {"at_once": "concurrent", "in_sequence": "sequential"},
+        "status": {"oom": "out of memory", "timeout": "timed out", "unsupported": "not run"},
+        "form": {
+            **{"embedded": "labkit's cache", "jpeg": "JPEG files", "shards": "tar shards", "tfrecord": "TFRecord"},
+            **{"parquet": "Parquet", "cache": "decoded, 256 px"},
+        },
+        "reader": {
+            **{"own": "labkit's loader", "torch_pil": "DataLoader, Pillow", "torch_decode": "DataLoader, torchvision"},
+            **{"torch_nvjpeg": "DataLoader, nvJPEG", "tf_data": "tf.data", "grain": "Grain", "dali": "DALI"},
+            **{"webdataset": "WebDataset", "mapped": "memory map", "resident": "images in memory"},
+        },
+        "cache": {"warm": "warm page cache", "cold": "cold page cache"},
+        "reader_order": {"own": "own order", "shared": "shared order"},
+        "parallel": {"ranks": "process per GPU", "one_process": "DataParallel"},
+        "framework": FRAMEWORK_TITLES,
+        "model": {name: entry.title for name, entry in MODELS.items()},
     }
 )
 # Columns whose values are unclear without a word: `256` may be a batch or a number of pixels.
@@ -317,9 +230,7 @@ _PHRASES = MappingProxyType(
         **{name: f"{{}} {name}" for name in ("threads", "nodes", "epochs", "workers", "readers")},
     }
 )
-_LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)}
-)
+_LISTED = MappingProxyType({"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)})
 _STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the least optimised on
 _STAGED = ("mode", "engine", "side")  # columns whose values have a role
 
@@ -349,8 +260,10 @@ def label(column: str, value: Any) -> str:
         return MISSING
     if column in ("precision", "gradient_precision"):
         return str(value).upper()
-    if isinstance(value, str | Real) and (column, value) in _VALUES:
-        return _VALUES[column, value]
+    if isinstance(value, str):
+        return TITLES.get(column, {}).get(value, value)
+    if column == "threads" and value == 0:
+        return "default"
     if column == "image_px":
         return f"{value:.0f} px"
     if type(value).__name__ in ("bool", "bool_"):
@@ -422,6 +335,31 @@ _NAMED_IF_CHANGED = (
     *("reader_order",),
 )
 _DEFAULT = Trial()
+
+
+def mode_name(trial: Trial) -> str:
+    """Return the name of a trial's execution mode: `baseline` is `plain` (eager, FP32, PyTorch's default SGD).
+
+    Different modes have different names: a step that updates FP32 weights is not a step that keeps FP32 masters.
+
+    >>> mode_name(Trial()), mode_name(Trial(engine="graph", optimizer="sgd_fused"))
+    ('baseline', 'CUDA graph, fused SGD')
+    """
+    if is_plain(trial):
+        return "baseline"
+    fused = label("optimizer", trial.optimizer) if trial.optimizer == "sgd_fused" else ""
+    return _joined((label("engine", trial.engine), fused, TITLES["host_setting"].get(trial.host_setting, "")))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return ", ".join(filter(None, parts))
+
+
+# Every name of an execution mode.
+MODE_NAMES = (
+    "baseline",
+    *map(_joined, product(TITLES["engine"].values(), ("", "fused SGD"), ("", *TITLES["host_setting"].values()))),
+)
 
 
 def configuration_name(trial: Trial, beside: Iterable[Trial] = (), fields: Sequence[str] = ()) -> str:
