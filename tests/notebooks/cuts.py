@@ -24,8 +24,8 @@ from workbook.records.selection import host_to_show
 from workbook.records.store import Store
 from workbook.records.traced import Traced, Untraced
 from workbook.registry import STUDIES
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS
+from workbook.words import mode_name
 
 Records = list[Record]
 Cut = Callable[[Records], Records]

@@ -46,7 +46,7 @@ from workbook.report.execute import Execution
 from workbook.report.make import Request, make_render
 from workbook.report.pages import read_runs
 from workbook.report.scraps import Answer
-from workbook.trials.recipes import mode_name
+from workbook.words import mode_name
 
 pytestmark = pytest.mark.timeout(900)
 

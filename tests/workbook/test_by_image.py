@@ -146,7 +146,7 @@ def test_a_network_that_has_learned_nothing_is_not_testable() -> None:
 
 def test_passes_that_disagree_are_reported() -> None:
     case = judged([scored(FP32, 1, answers(700)), scored(FP32, 2, answers(703)), scored(INT8, 1, answers(700))])
-    assert "passes differ in up to 3 images" in case.reason
+    assert "runs differ in up to 3 images" in case.reason
 
 
 def test_without_trained_weights_the_claim_is_not_testable_and_gives_the_reason() -> None:
@@ -162,7 +162,7 @@ def test_only_scored_trials_are_compared_by_image() -> None:
     side = Side(fp32.results, runs)
     assert not is_by_image(side, side, "top1"), "passes of training runs have different seeds"
     unscored = sides([blocks(STUDY, trial, 1, 100.0) for trial in (FP32, INT8)])
-    assert "no pass scored" in compare_images(*unscored, "top1", as_ratio=False).reason
+    assert "no run scored" in compare_images(*unscored, "top1", as_ratio=False).reason
 
 
 def test_the_fastest_engine_of_each_precision_is_compared() -> None:

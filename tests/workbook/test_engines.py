@@ -94,7 +94,7 @@ def test_differences_just_within_the_tolerance_pass_and_just_beyond_are_refused(
         return trace([2.0, 1.9, 1.8 * (1 + loss * allowed.loss)], [[3.0, 5 * change * allowed.change], [0.0, 4.0]])
 
     gate.compare(PLAIN, tuned(0.99, 0.99), precision)
-    with pytest.raises(GateError, match=r"checked engine's loss differs from the baseline's .* more than"):
+    with pytest.raises(GateError, match=r"checked mode's loss differs from the baseline's .* more than"):
         gate.compare(PLAIN, tuned(1.01, 0.0), precision)
     with pytest.raises(GateError, match=r"change of all weights together differs .* more than"):
         gate.compare(PLAIN, tuned(0.0, 1.01), precision)
@@ -276,7 +276,7 @@ def repeats_a_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
 
 
 # A wrong update shows in the weights' change and, from the next step on, in the loss. The message names either.
-DIFFERS = "checked engine's (loss|change of .*) differs from the baseline's"
+DIFFERS = "checked mode's (loss|change of .*) differs from the baseline's"
 
 
 @pytest.mark.parametrize(

@@ -307,8 +307,8 @@ def no_generator(run: CapturedIteration) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (no_new_noise, "iteration 2 of the checked engine read other noise"),
-        (other_images, "iteration 1 of the checked engine read other images"),
+        (no_new_noise, "iteration 2 of the checked mode read other noise"),
+        (other_images, "iteration 1 of the checked mode read other images"),
         (half_the_generators_rate, "differ from the eager iterations'"),
         (no_generator, "the estimates differ"),
     ],

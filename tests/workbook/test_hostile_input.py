@@ -223,7 +223,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a host without a processor": (
         lambda folder: host(folder, cpu=None),
-        "does not describe a host (cpu: Input should be a valid string)",
+        "does not describe a machine (cpu: Input should be a valid string)",
     ),
     "a host whose GPU has no name": (lambda folder: host(folder, gpus=[{}]), "gpus.0.name: Field required"),
     "series of 33 million rows": (lambda folder: series(folder, many_rows), "it has 33,554,432 rows"),

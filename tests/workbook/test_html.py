@@ -15,7 +15,7 @@ from workbook.show import plots, table
 from workbook.show.table import table_html
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)></style>" onload='alert(3)'"""
-STRIP = {"Profile": "H200 SXM", "Host": "3fa9c1", "Scale": "quick"}
+STRIP = {"Profile": "H200 SXM", "Machine": "3fa9c1", "Scale": "quick"}
 
 
 def code(source, *outputs, count=1, tags=()):

@@ -82,7 +82,7 @@ def test_hosts_that_ran_only_one_side_are_left_out_of_a_ratio() -> None:
     data = data.assign(protocol=3, scale="quick")
     (row,) = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"]).itertuples()
     assert row.hosts == 3 and row.value == pytest.approx((2.0 * 2.2 * 1.9) ** (1 / 3))
-    with pytest.raises(UserError, match="both configurations ran on a, b, and one of them also on other hosts"):
+    with pytest.raises(UserError, match="both configurations ran on a, b, and one of them also on other machines"):
         both = data[(data["mode"] == "baseline") | data["host"].isin(["a"])]
         more = made({("CUDA graph", 1): [2.0]}, host="b").assign(machine=MACHINE, protocol=3, scale="quick")
         third = more.assign(host="e")
@@ -100,7 +100,7 @@ def test_hosts_that_ran_only_one_side_are_left_out_of_a_ratio() -> None:
 )
 def test_two_hosts_or_unequal_ones_are_refused(rates: int, changed: dict[str, list[object]], named: str) -> None:
     data = level(*[[1.0, 2.0]] * rates, **changed)
-    with pytest.raises(UserError, match=f"{named}.*Choose one host with `query`, or rows of three or more equal"):
+    with pytest.raises(UserError, match=f"{named}.*Choose one machine .* or rows of three or more equal"):
         estimate(data, "images_per_s", by=["mode"])
     with pytest.raises(UserError, match=named):
         ratio(pd.concat([data, data.assign(batch=2)]), "images_per_s", over={"batch": 1}, by=["mode", "batch"])

@@ -219,7 +219,7 @@ def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pytorch_without_keras_has_no_keras_engines(engine: str) -> None:
     pytest.importorskip("torch")
     for workload in ("train", "infer"):
-        with pytest.raises(Unsupported, match="the trial runs on PyTorch without Keras"):
+        with pytest.raises(Unsupported, match="the configuration runs on PyTorch without Keras"):
             build_workload(Trial(workload=workload, engine=engine, **ON_CPU), open_data("digits"))
 
 

@@ -20,8 +20,8 @@ from workbook.runner.nodes import equality as alike
 from workbook.runner.nodes import network
 from workbook.runner.nodes.allocation import Nodes, nodes_here, too_few_nodes
 from workbook.runner.nodes.network import interface_of, interfaces_for, network_of, why_not_over
-from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
+from workbook.words import configuration_name
 
 OVER_TWO = Trial(devices=8, nodes=2)
 # The environment of a Slurm batch step.
@@ -49,8 +49,8 @@ def test_a_network_needs_two_nodes_and_a_known_name() -> None:
 
 def test_a_label_gives_the_number_of_nodes() -> None:
     alone = Trial(devices=8)
-    assert trial_label(OVER_TWO, beside=[alone, OVER_TWO]).endswith("on 2 nodes")
-    assert "node" not in trial_label(alone, beside=[alone, OVER_TWO]), "a label leaves out the default"
+    assert configuration_name(OVER_TWO, beside=[alone, OVER_TWO]).endswith(", 2 nodes")
+    assert "node" not in configuration_name(alone, beside=[alone, OVER_TWO]), "a label leaves out the default"
 
 
 # ---- the nodes of a job ---------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from workbook.report.execute import planned_trials
 from workbook.studies import requests
 from workbook.study import data_at_scale, open_study, stored_set
 from workbook.trials.parts import Storage, fields_of
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS, Trial
+from workbook.words import mode_name
 
 # What a reader takes for one configuration.
 READ = (

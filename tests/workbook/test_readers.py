@@ -421,11 +421,10 @@ def test_a_claim_meets_a_trial_that_reads_files_only_if_its_test_names_a_field_o
 
 
 def test_labels_of_trials_name_what_differs_in_reading() -> None:
-    from workbook.show.labels import label, phrase
-    from workbook.trials.label import trial_label
+    from workbook.words import configuration_name, label, phrase
 
     others = [LOAD, replace(LOAD, reader="tf_data"), replace(LOAD, workers=2), replace(LOAD, cache="cold", epochs=1)]
-    assert len({trial_label(trial, beside=others) for trial in others}) == len(others)
+    assert len({configuration_name(trial, beside=others) for trial in others}) == len(others)
     assert label("reader", "tf_data") == "tf.data" and phrase("workers", 1) == "1 worker"
     for column in ("reader", "form"):  # also what only earlier records have
         words = WORDS[column]

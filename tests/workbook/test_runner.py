@@ -291,11 +291,11 @@ def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
 
 def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measured) -> None:
     planned = [estimate_s(SOUND, settings(number), [], "smoke") for number in range(1, 5)]
-    assert twice.left_s["pass 1/4"][0] == pytest.approx(sum(planned)), "at first, the plan of all passes"
+    assert twice.left_s["run 1/4"][0] == pytest.approx(sum(planned)), "at first, the plan of all passes"
     short = [record for record in records(twice.report) if record.pass_number == 3]
     expected = together_s(SOUND, expected_s(SOUND, settings(4), short, "smoke"))
     assert expected < planned[3]
-    assert twice.left_s["pass 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
+    assert twice.left_s["run 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
 
 def test_the_order_depends_on_study_scale_and_pass() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from labkit.errors import UserError
 from tests.workbook.show_frames import MODES, frames, made
 from workbook.results import estimate, ratio
-from workbook.show import Table, heading, table
+from workbook.show import Table, table
+from workbook.words import heading
 
 REASON = "80 GiB were asked for"
 

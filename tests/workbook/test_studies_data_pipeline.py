@@ -26,7 +26,6 @@ from workbook.results import Results, estimate
 from workbook.storage import images, make_set
 from workbook.storage.readers import READS
 from workbook.studies import data_pipeline as pipeline
-from workbook.studies import data_pipeline_trials as grids
 from workbook.study import OpenStudy, open_study
 from workbook.trials.trial import Trial, grid, thread_counts
 
@@ -64,9 +63,9 @@ class Lab:
 
 def planned(hw: str, scale: str = "quick", nodes: int = 1) -> list[Trial]:
     lab: Any = Lab(hw, scale, nodes)
-    of = grids.sets(lab)
-    trials = grids.alone(lab, of.many) + grids.fed(lab, of) + grids.epochs(lab, of)
-    return trials + grids.several(lab, of) + grids.over_nodes(lab, of.few)
+    of = pipeline.sets(lab)
+    trials = pipeline.alone(lab, of.many) + pipeline.fed(lab, of) + pipeline.epochs(lab, of)
+    return trials + pipeline.several(lab, of) + pipeline.over_nodes(lab, of.few)
 
 
 def images_per_s(trial: Trial) -> float:

@@ -215,7 +215,7 @@ def test_a_configuration_without_a_record_is_told_from_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
-    with pytest.raises(UserError, match=r"Nearest records: resnet50 batch 64 \(precision='fp32', not 'bf16'\)\."):
+    with pytest.raises(UserError, match=r"Nearest records: ResNet-50, batch 64 \(precision='fp32', not 'bf16'\)\."):
         lab.measure(lab.trials(batch=64, precision="bf16"))
 
 
@@ -241,7 +241,7 @@ def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
         lab.measure(trials)
     text = str(caught[0].message)
     doubts = "the warm-up did not become steady, blocks vary by 40% (interquartile range)"
-    assert f"resnet50 batch 64, run 1: {doubts}\n" in text and "1 of 2 runs" in text and "batch 256" not in text
+    assert f"ResNet-50, batch 64, run 1: {doubts}\n" in text and "1 of 2 runs" in text and "batch 256" not in text
     (call,) = re.findall(r"`(lab\.store\..*?)`", text)
     assert eval(call, {"lab": lab}) == 2
     disturbed[64] = False
@@ -290,7 +290,7 @@ def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Trial(), "not a single trial"),
+        (Trial(), "not a single configuration"),
         ("baseline", "not 'baseline'"),
         (["baseline"], "not 'baseline'"),
         (None, "not None"),
@@ -298,12 +298,12 @@ def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> Non
     ids=["a trial", "a text", "a list of texts", "nothing"],
 )
 def test_trials_that_are_no_list_of_trials_are_refused(planned: OpenStudy, name: str, given: Any, said: str) -> None:
-    with pytest.raises(UserError, match=f"take a list of trials, {said}"):
+    with pytest.raises(UserError, match=f"take a list of configurations, {said}"):
         getattr(planned, name)(given)
 
 
 def test_an_empty_list_has_no_plan(planned: OpenStudy) -> None:
-    with pytest.raises(UserError, match="the list of trials is empty"):
+    with pytest.raises(UserError, match="the list of configurations is empty"):
         planned.plan([])
 
 

@@ -494,7 +494,7 @@ def test_a_trial_that_cannot_be_traced_succeeds_with_a_reason(made: tuple[Path, 
     assert "the profiler saw no operator" in record.blocks.trace.reason
     framework = Trial(framework="keras-jax", device="cpu", traced_iterations=2)
     blocks, facts = after_blocks(Falling(), framework, Told())
-    assert blocks.trace == Untraced(reason="the profiler is PyTorch's, and the trial runs on keras-jax")
+    assert blocks.trace == Untraced(reason="the profiler is PyTorch's, and the configuration runs on keras-jax")
     assert facts == {}
 
 

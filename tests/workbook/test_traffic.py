@@ -151,7 +151,7 @@ def test_received_minus_sent_bytes_need_several_nodes() -> None:
     assert value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
     less = told(host(network_received=400, network_sent=420))
     assert value(made(FOUR, less, nodes=2), "received_minus_sent_bytes") == pytest.approx(-20 * MB)
-    assert reason_of(made(FOUR, telemetry), "received_minus_sent_bytes") == "the trial runs on one node"
+    assert reason_of(made(FOUR, telemetry), "received_minus_sent_bytes") == "the configuration runs on one node"
 
 
 def test_the_first_device_is_compared_with_the_mean_of_the_others() -> None:

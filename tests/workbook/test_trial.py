@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from labkit.errors import UserError
 from workbook.trials import parts
-from workbook.trials.label import trial_label
 from workbook.trials.parts import PARTS, fields_of
 from workbook.trials.trial import WORDS, Trial, grid, trial_from_dict
 
@@ -194,24 +193,6 @@ def test_a_grid_is_every_combination_with_the_last_axis_fastest():
     combinations = [(t.model, t.batch, t.precision) for t in grid(model=["a", "b"], batch=(64, 256), precision="bf16")]
     assert combinations == [("a", 64, "bf16"), ("a", 256, "bf16"), ("b", 64, "bf16"), ("b", 256, "bf16")]
     assert (grid(), grid(batch=[])) == ([Trial()], [])
-
-
-def test_a_label_names_the_fields_that_differ_from_other_trials():
-    one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
-    assert trial_label(one) == "resnet50 batch 256"
-    assert trial_label(one, beside=[one, other]) == "resnet50 batch 256 fp32"
-    swept = [Trial(threads=0), Trial(threads=2)]
-    assert [trial_label(one, beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
-    assert trial_label(Trial(epochs=3)) == "resnet50 batch 64 3 epochs"
-    runs = [Trial(epochs=3), *(Trial(epochs=3, devices=2, placement=where) for where in WORDS["placement"])]
-    runs += [Trial(epochs=3, learning_rate=0.04, schedule="warm_up")]
-    assert [trial_label(one, beside=runs).removeprefix("resnet50 batch 64 3 epochs") for one in runs] == [
-        "",
-        " 2 devices",
-        " 2 devices together",
-        " rate 0.04 warm_up",
-    ]
-    assert trial_label(Trial(workload="matmul", size=8192)) == "matmul size 8192"
 
 
 def test_numbers_of_numpy_arrays_and_ranges_are_numbers():

@@ -1290,7 +1290,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
     ("test", "data", "setup", "label"),
     [
         (LEVEL, {R50: near(2)}, {}, "replicated"),
-        (LEVEL, {R50: near(2)}, {"data_sets": ["imagenet32"]}, "replicated, on synthetic32"),
+        (LEVEL, {R50: near(2)}, {"data_sets": ["imagenet32"]}, "replicated, on synthetic images"),
         (LEVEL, {R50: near(2)}, {"frameworks": ["tensorflow"]}, "replicated, with PyTorch"),
         (LEVEL, {BF16: near(2)}, {}, "replicated, in BF16"),
         (LEVEL, {R50: near(2)}, {"models": ["resnet50", "vgg16"]}, "replicated, without VGG-16"),
@@ -1300,7 +1300,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
             LEVEL,
             {R50: near(0.5)},
             {"data_sets": ["imagenet32"], "frameworks": ["caffe"]},
-            "not replicated, on synthetic32, with PyTorch",
+            "not replicated, on synthetic images, with PyTorch",
         ),
         (LEVEL, {R50: near(2), TWO: near(2)}, {}, "replicated, on 2 GPUs"),
         (LEVEL, {R50: near(2), TWO: near(2), FOUR: near(2)}, {}, "replicated, on 2 and 4 GPUs"),
@@ -1409,7 +1409,7 @@ def test_a_verdict_of_any_shape_has_its_scope(name: str) -> None:
     test, by_verdict = SHAPES[name]
     for verdict in (YES, NO, OPEN):
         finding = found_by(test, shown(by_verdict[verdict], test["metric"]), data_sets=["imagenet32"])
-        assert finding.label.startswith(f"{verdict}, on synthetic32")
+        assert finding.label.startswith(f"{verdict}, on synthetic images")
 
 
 def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim_on_imagenet() -> None:
@@ -1417,7 +1417,7 @@ def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim
     own = of_records(*records({replace(R50, data="own_jpegs"): near(2)}, "images_per_s", facts=facts))
     test = a_test(shape="level", at_least=1)
     finding = found_by(test, own, data_sets=["ilsvrc2012"])
-    assert finding.scope == f"on own_jpegs (10 classes, 9,469 images), {ONE_HOST}"
+    assert finding.scope == f"on own JPEG images (10 classes, 9,469 images), {ONE_HOST}"
     assert found_by(a_claim(test, only={"data": ["ilsvrc2012"]}), own).mark == "other hardware or data"
     assert setup_line(ResultsOfStudies([own]).frame()).text.split(" · ")[2] == (
         "32 px own JPEG images (10 classes, 9,469 images)"
@@ -1428,7 +1428,7 @@ def test_an_untestable_claim_has_no_scope_in_its_label() -> None:
     finding = found_by(
         {"shape": "level", "metric": "images_per_s", "published": [published(2)]}, shown({R50: near(2)}), data_sets=[]
     )
-    assert finding.scope == f"on synthetic32, {ONE_HOST}"
+    assert finding.scope == f"on synthetic images, {ONE_HOST}"
     assert finding.label == UNTESTED
 
 
@@ -1539,7 +1539,7 @@ def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
     text = caption(
         a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64), {B64: even(0.5), B256: near(0.6)}, "top1"
     )
-    assert "at least 5 points" in text and "10.0 points [" in text
+    assert "at least 5 points" in text and "+10 points [" in text
     text = caption(
         a_test(shape="ratio", between=(0.9, 1.1), **OVER_64), {B64: even(50), B256: near(50)}, "images_per_s"
     )

@@ -36,14 +36,14 @@ def compare_images(over: Side, under: Side, metric: str, *, as_ratio: bool) -> B
     first, second = of_passes(over), of_passes(under)
     shared = sorted(set(first) & set(second))
     if not shared:
-        return ByImage(None, over.failure() or under.failure() or "no pass scored the images of both")
+        return ByImage(None, over.failure() or under.failure() or "no run scored the images of both")
     passes = [*first.values(), *second.values()]
     for what, hashes in (
         ("weights", {scored.weights_sha256 for scored in passes}),
         ("images", {scored.images_sha256 for scored in passes}),
     ):
         if len(hashes) > 1:
-            return ByImage(None, f"the trials or their passes do not have the same {what}")
+            return ByImage(None, f"the configurations or their runs do not have the same {what}")
     best = max(scored.share("top1") for scored in passes)
     if best < LEARNED:
         return ByImage(None, f"the networks are right on only {best:.1%} of the images: too few to measure a loss")
@@ -53,7 +53,7 @@ def compare_images(over: Side, under: Side, metric: str, *, as_ratio: bool) -> B
     for side in (first, second):
         hits = [side[number].hits(accuracy) for number in sorted(side)]
         most = max([most, *(int((later != hits[0]).sum()) for later in hits[1:])])
-    note = f"passes differ in up to {most:,} images; the first pass is taken" if most else ""
+    note = f"runs differ in up to {most:,} images; the first run is taken" if most else ""
     return ByImage(effect, "" if effect else "an accuracy of 0 has no ratio", note)
 
 

@@ -10,10 +10,10 @@ from workbook.claims.evidence import Side, difference, families, level, ratio
 from workbook.claims.reaching import is_one_sided, judged, least_ratio
 from workbook.claims.schema import Test
 from workbook.claims.verdict import DECIDING, Bounds, Case, Verdict
-from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value, within_sentence
+from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value
 from workbook.registry import find_metric
-from workbook.show.quantities import MISSING, quantity
 from workbook.statistics import Interval
+from workbook.words import MISSING, quantity, within_sentence
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
 TIED = f"the interval comes within {MARGIN} of the bound, a tie"

@@ -9,9 +9,10 @@ import pandas as pd
 
 from workbook.claims.rows import AFTER, AMONG, ClaimRow, claim_row, order_of, sources_of
 from workbook.claims.verdict import GROUPS, MARKS, TESTED, Finding, Group
-from workbook.claims.words import listing, shown_bound
+from workbook.claims.words import shown_bound
 from workbook.results import is_report
 from workbook.show.templates import drawn
+from workbook.words import listing
 
 COLUMNS = [
     *("paper", "claim", "verdict", "not_judged", "mark", "why", "scope", "reason"),

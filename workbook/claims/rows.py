@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from workbook.claims.schema import Mark
 from workbook.claims.verdict import DECIDING, MARKS, Case, Finding, Group, Judged, Verdict
-from workbook.claims.words import listing, metric_label, sentence, shown_bound, shown_value
-from workbook.show.quantities import NAN, digits_of
+from workbook.claims.words import metric_label, shown_bound, shown_value
+from workbook.words import NAN, digits_of, label, listing, sentence
 
-USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
+USUAL = (f"on {label('data', 'synthetic32')}", "with PyTorch")  # of most records; claims.html says it above the claims
 NOT_COUNTED: dict[Mark, str] = {
     "by definition": "Not counted: the test cannot fail.",
     "derived": "Not counted: the paper only implies it.",

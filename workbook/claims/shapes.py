@@ -15,18 +15,17 @@ from workbook.claims.words import (
     COMPARED,
     TIE,
     Kind,
-    listing,
     pair_name,
     shared_name,
     shown_effect,
     span,
     trial_name,
     value_words,
-    within_sentence,
 )
 from workbook.registry import find_metric
-from workbook.show.labels import label as label_of
 from workbook.statistics import Interval
+from workbook.words import label as label_of
+from workbook.words import listing, within_sentence
 
 
 def _level(test: Test, chosen: list[Side]) -> Iterator[Case]:

@@ -56,7 +56,7 @@ def _diminishing(test: Test, family: list[Side], label: str) -> Case:
     steps = list(pairwise(family))
     effects = [Weighed(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
     if len(effects) < len(steps) - 1:
-        reason = "it does not rise in every pass"
+        reason = "it does not rise in every run"
         return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
     effects.sort(key=lambda weighed: -weighed.effect.point)
     return deciding_case(test, label, effects, tuple(family))

@@ -191,7 +191,7 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
         )
     if not abs(gaps.size / own.size - 1) <= OF_ANOTHER_SIZE:
         raise GateError(
-            f"in {STEPS} steps the checked engine's weights move {gaps.size / own.size:.2g} times as far as the "
+            f"in {STEPS} steps the checked mode's weights move {gaps.size / own.size:.2g} times as far as the "
             f"baseline's, more than {OF_ANOTHER_SIZE:.0%} off"
         )
     first, *later = own.losses  # before the first loss no weight has moved
@@ -211,7 +211,7 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
 
 def _judge(gaps: Differences, limits: Differences, whose: str, plain: Trace, tuned: Trace) -> dict[str, Any]:
     losses = f"losses {_shown(tuned.losses)} against {_shown(plain.losses)}"
-    sentence = f"in {STEPS} steps ({losses}) the checked engine's {{}} differs from {whose}"
+    sentence = f"in {STEPS} steps ({losses}) the checked mode's {{}} differs from {whose}"
     return {"steps": STEPS, **checked(sentence, gaps.furthest(limits), "it")}
 
 
@@ -237,7 +237,7 @@ def check_what_was_read(
         seen = tuned[what]
         for number, pair in enumerate(zip(expected, seen, strict=True), start=1):
             if not torch.equal(*pair):
-                raise GateError(f"{step} {number} of the checked engine read other {what} than the baseline's")
+                raise GateError(f"{step} {number} of the checked mode read other {what} than the baseline's")
         if len(seen) > 1 and all(torch.equal(seen[0], later) for later in seen[1:]):
             raise GateError(f"every {step} read the same {what}: they are not fresh")
 

@@ -46,7 +46,7 @@ def compare_engine(uncompiled: list[torch.Tensor], seen: list[torch.Tensor], tri
     apart = [s - u for s, u in zip(seen, uncompiled, strict=True)]
     difference = _largest([logits.norm() for logits in apart]) / unit
     worst = _largest([logits.norm(dim=1).max() for logits in apart]) / unit_of_image
-    claim = "differ from the engine's before it was compiled or captured"
+    claim = "differ from those before it was compiled or captured"
     tolerance = ENGINE_TOLERANCES[trial.precision]
     check(f"the logits {claim}", difference, tolerance, UNIT)
     check(f"the logits of a single image {claim}", worst, WORST_IMAGE * tolerance, UNIT)

@@ -288,7 +288,7 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise LabkitError(
-            f"{path} does not describe a host ({place or 'all'}: {problem['msg']}): restore it from version control."
+            f"{path} does not describe a machine ({place or 'all'}: {problem['msg']}): restore it from version control."
         ) from error
     except (OSError, ValueError) as error:
         raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error

@@ -11,7 +11,7 @@ from workbook.claims.papers import PrintedTable, PublishedTable
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS, STUDIES
 from workbook.report.html import write_template
-from workbook.show.quantities import number
+from workbook.words import number
 
 FOLDER = "papers"
 

@@ -13,7 +13,7 @@ from workbook.records import Record
 from workbook.report.html import write_template
 from workbook.results import Results
 from workbook.results.study_records import StudyRecords
-from workbook.show.quantities import MISSING, NAN, number, quantity
+from workbook.words import MISSING, NAN, number, quantity
 
 _SETTINGS = ("scale", "runs", "protocol", "PyTorch", "CUDA", "cuDNN")  # columns of a study's records
 _DETAILS = ("CPU features", "Package", "Python of", "Notes")  # properties that few readers look for

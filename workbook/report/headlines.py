@@ -8,7 +8,7 @@ from workbook.registry import METRICS
 from workbook.results import Results, estimate, ratio
 from workbook.results.columns import QUANTITY
 from workbook.show import Figure, plots
-from workbook.show.quantities import VAGUE_DIGITS, digits_of, number
+from workbook.words import VAGUE_DIGITS, digits_of, number
 
 OPTIMISED = ("compiled + CUDA graph", "CUDA graph", "eager, fused SGD")  # in order of preference
 ROWS = 5

@@ -99,7 +99,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
     strip = {
         "Profile": profile.title,
-        "Host": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
+        "Machine": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
         "Scale": shown.scale if shown else "no records",
         "Measured": ", ".join(filter(None, [max(days, default="–"), shown.how_measured])),
         "By commit": ", ".join(commits) or "–",

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbook.results.columns import NOT_MEASURED
-from workbook.show.quantities import lacks_value
 from workbook.show.templates import drawn
+from workbook.words import NOT_MEASURED, lacks_value
 
 PREFIX = "labkit."
 NO_VALUE = "**Not measured:** no record has the values of this answer."

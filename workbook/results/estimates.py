@@ -23,17 +23,7 @@ import pandas as pd
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results.columns import (
-    NEAREST,
-    NOT_MEASURED,
-    QUANTITY,
-    RECORDS,
-    WHAT_RAN,
-    check_columns,
-    check_kind,
-    listed,
-    unique,
-)
+from workbook.results.columns import NEAREST, QUANTITY, RECORDS, WHAT_RAN, check_columns, check_kind, listed, unique
 from workbook.results.intervals import (
     HOSTS,
     Passes,
@@ -46,8 +36,8 @@ from workbook.results.intervals import (
 )
 from workbook.results.load import is_report
 from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
-from workbook.trials.recipes import MODE_NAMES
 from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
+from workbook.words import MODE_NAMES, NOT_MEASURED
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
@@ -216,7 +206,7 @@ def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any
     """Return which images each configuration classified correctly, in the same order, in their first common pass."""
     shared = sorted(set(above["pass_number"]) & set(below["pass_number"]))
     if not shared:
-        raise UserError("no pass scored the images of both configurations: compare configurations of one study.")
+        raise UserError("no run scored the images of both configurations: compare configurations of one study.")
     sides = [side[side["pass_number"] == shared[0]].set_index("image")[metric].astype(bool) for side in (above, below)]
     first, second = sides[0].align(sides[1], join="inner")
     return first.to_numpy(), second.to_numpy()
@@ -271,13 +261,14 @@ def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> Non
     if unequal or ("host" in mixed and (group["host"].nunique() < HOSTS or "machine" not in group)):
         names = unequal or ["host"]
         raise UserError(
-            f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one host "
-            f"with `query`, or rows of three or more equal hosts: those with the same {', '.join(EQUAL)}."
+            f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one "
+            f"machine (`host`) with `query`, or rows of three or more equal machines: those with "
+            f"the same {', '.join(EQUAL)}."
         )
     if "image" not in group and group[["host", "pass_number"]].duplicated().any():
         raise UserError(
-            "the mean would count a pass twice: two trials differ only in work after the timed part. Choose one with "
-            "`query`, for example by its `study`."
+            "the mean would count a run twice: two configurations differ only in work after the timed part. Choose "
+            "one with `query`, for example by its `study`."
         )
 
 
@@ -286,8 +277,8 @@ def _check_shared_hosts(group: pd.DataFrame, base: pd.DataFrame) -> None:
     first, second = set(group["host"]), set(base["host"])
     if first != second and 0 < len(first & second) < HOSTS:
         raise UserError(
-            f"both configurations ran on {', '.join(sorted(first & second))}, and one of them also on other hosts. "
-            f"Choose one host with `query`, or rows of three or more hosts that ran both."
+            f"both configurations ran on {', '.join(sorted(first & second))}, and one of them also on other machines. "
+            f"Choose one machine (`host`) with `query`, or rows of three or more that ran both."
         )
 
 

@@ -36,7 +36,7 @@ def _received_minus_sent_bytes(record: Record) -> float:
     Loopback traffic counts on both sides.
     """
     if _nodes(record) == 1:
-        raise Missing("the trial runs on one node")
+        raise Missing("the configuration runs on one node")
     _check_watched(record)
     return _grown(record, HOST, "network_received_bytes") - _grown(record, HOST, "network_sent_bytes")
 

@@ -210,7 +210,7 @@ class StudyRecords:
         if gpus and any(record.trial["device"] == "cpu" for record in self.records):
             device += f" beside {cpu}"
         nodes = {record.node for record in self.records} - {None}
-        host = f"host {self.host_id}" + (f" ({len(nodes)} equal nodes)" if len(nodes) > 1 else "")
+        host = f"machine {self.host_id}" + (f" ({len(nodes)} equal nodes)" if len(nodes) > 1 else "")
         return f"{device}, {host}, scale {self.scale}, n = {self._counted()}"
 
     def _counted(self) -> str:

@@ -31,8 +31,8 @@ from workbook.results.from_trace import algorithms_of, kernels_of, label, memory
 from workbook.results.metrics import metric_of, why_missing
 from workbook.results.missing import or_none
 from workbook.results.study_records import StudyRecords, image_set, measured_gpus
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
+from workbook.words import mode_name
 
 _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
@@ -252,7 +252,8 @@ class Results:
 
     def __repr__(self) -> str:
         lines = [
-            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials, {len(part.failures())} failed runs"
+            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} configurations, "
+            + f"{len(part.failures())} failed runs"
             + (f", {part.how_measured}" if part.how_measured else "")
             for part in self.selected
         ]

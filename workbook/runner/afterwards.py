@@ -170,7 +170,7 @@ def _trace(
     """Trace the next steps on this process's device and measure their memory, or return Untraced with a reason."""
     on_gpu = trial.device == "cuda"
     if trial.framework not in BY_PYTORCH and "." not in trial.workload:
-        return Untraced(reason=f"the profiler is PyTorch's, and the trial runs on {trial.framework}")
+        return Untraced(reason=f"the profiler is PyTorch's, and the configuration runs on {trial.framework}")
     analysis = Analysis(of="kernels" if on_gpu else "operators")
     try:
         with marked():

@@ -33,8 +33,8 @@ def threads_of(trial: Trial) -> Iterator[None]:
         return
     if wanted > usable:
         raise Unsupported(
-            f"the trial asks for {trial.threads} threads, and this process may run {usable} at once (the least that "
-            f"processors, affinity mask and control group allow)"
+            f"the configuration asks for {trial.threads} threads, and this process may run {usable} at once (the "
+            f"least that processors, affinity mask and control group allow)"
         )
     import torch
 

@@ -22,12 +22,10 @@ from markupsafe import Markup
 
 from labkit.errors import UserError
 from workbook.results import is_report
-from workbook.results.columns import NOT_MEASURED
 from workbook.show.frames import configuration, numbers
-from workbook.show.labels import heading
-from workbook.show.quantities import lacks_subject, lacks_value
 from workbook.show.table import table_html
 from workbook.show.templates import drawn
+from workbook.words import NOT_MEASURED, heading, lacks_subject, lacks_value
 
 # Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Every text colour except `faint`
 # has a contrast of 4.5 or more. c1 to c5 differ in lightness too. Green, red and amber are reserved for verdicts.

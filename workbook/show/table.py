@@ -12,24 +12,28 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pandas as pd
 
 from labkit.errors import UserError, one_of
-from workbook.results.columns import NOT_MEASURED, check_columns, unique
+from workbook.results.columns import check_columns, unique
 from workbook.show.frames import INTERVAL, check_given, check_values, configuration, estimates, sorted_rows
-from workbook.show.labels import heading, in_order, is_missing, label
-from workbook.show.quantities import (
+from workbook.show.templates import drawn
+from workbook.words import (
     INVERTED_BELOW,
     MISSING,
     NAN,
+    NOT_MEASURED,
     WIDE,
     amount,
     digits_of,
     factor,
     half_width,
+    heading,
+    in_order,
+    is_missing,
+    label,
     lacks_subject,
     metric_of,
     number,
     points,
 )
-from workbook.show.templates import drawn
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.registry import METRICS
-from workbook.show.quantities import MISSING
+from workbook.words import MISSING
 
 if TYPE_CHECKING:
     from jinja2 import Environment

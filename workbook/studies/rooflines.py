@@ -9,8 +9,8 @@ import pandas as pd
 from workbook.hardware.profile import Profile
 from workbook.results import estimate
 from workbook.results.roofline import bound, nominal_of, planned_work
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS, Trial
+from workbook.words import mode_name
 
 _ASKED = ["mode", "precision", "model", "image_px", "batch"]
 

@@ -121,7 +121,7 @@ OF_DOCUMENTS = (
     Rule("never", lambda t: next((name for name in OF_IMAGES if getattr(t, name) != getattr(Trial, name)), None),
         "{value} applies to networks that take images; {model} takes bags of words"),
     Rule("version", lambda t: "graph" in t.engine,
-        "the engine {engine} captures steps that load images; {model} takes bags of words"),
+        "the mode {engine} captures steps that load images; {model} takes bags of words"),
 )
 # fmt: on
 

@@ -186,7 +186,7 @@ class GanWorkload(Workload):
 
     def draw_samples(self) -> dict[str, Any]:
         """Return base64 PNG grids: images generated from fixed noise before and after training, and real images."""
-        assert self._samples is not None, "the trial asks for no samples"
+        assert self._samples is not None, "the configuration asks for no samples"
         after = self._samples.of(lambda noise: self._make(self.training.network, noise))
         return {**self._drawn_before, "samples_png": after}
 

@@ -72,7 +72,7 @@ def build(trial: Trial, data: DataSet | StoredSet) -> TrainWorkload | TwoJobs:
     team = ranks.team()
     together = team.size if team else 1
     if trial.processes != together:
-        raise Unsupported(f"the trial needs {trial.processes} processes, but this group has {together}")
+        raise Unsupported(f"the configuration needs {trial.processes} processes, but this group has {together}")
     if isinstance(data, StoredSet):
         return FedTraining(trial, data)
     if trial.arrangement != "alone":

@@ -60,11 +60,11 @@ def peak_memory_of_keras(framework: str, device: str) -> dict[str, Any]:
         peak = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
         return {"memory_bytes": peak, "memory_method": "peak of TensorFlow's allocator after the first step"}
     peak_of_jax = _jax_counters().get("peak_bytes_in_use")
-    method = {"memory_method": "peak of JAX's allocator in this trial, trials of algorithms while compiling included"}
+    method = {"memory_method": "peak of JAX's allocator, trials of algorithms while compiling included"}
     if peak_of_jax is None:
         return {"memory_bytes": None, "memory_reason": "JAX's allocator keeps no counters here", **method}
     if peak_of_jax <= _jax_peak_before:
-        reason = "an earlier trial of the process took as much or more, and JAX's counter can't be set back"
+        reason = "an earlier configuration of the process took as much or more, and JAX's counter can't be set back"
         return {"memory_bytes": None, "memory_reason": reason, **method}
     return {"memory_bytes": peak_of_jax, **method}
 

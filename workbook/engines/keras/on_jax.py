@@ -42,7 +42,7 @@ class TrainingOnJax(KerasTraining):
         devices = _devices(trial.device)
         check(of_gpu("jax", lambda: _capability(devices)), trial)
         if len(devices) < trial.devices:
-            raise Unsupported(f"the trial asks for {trial.devices} devices, and JAX sees {len(devices)} here")
+            raise Unsupported(f"the configuration asks for {trial.devices} devices, and JAX sees {len(devices)} here")
         if trial.device == "cuda":
             keep_programs()
         self._device = devices[0]

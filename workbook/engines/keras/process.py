@@ -32,8 +32,8 @@ def enter(framework: str) -> Any:
     has = keras.backend.backend()
     if has != wanted:
         raise LabkitError(
-            f"this process has Keras on {has} and can't have {title_of(framework)} beside it: each back end's trials "
-            f"need processes of their own."
+            f"this process has Keras on {has} and can't have {title_of(framework)} beside it: the configurations "
+            f"of each back end need processes of their own."
         )
     if wanted == "tensorflow":
         import tensorflow as tf

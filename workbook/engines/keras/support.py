@@ -48,9 +48,9 @@ def _another_way(trial: Trial) -> str | None:
 # fmt: off
 RULES = (
     Rule("never", lambda t: t.framework == "keras-jax" and t.engine == "eager",
-        "JAX's operators one by one are not meant for training: the engine xla compiles the step (jax.jit)"),
+        "JAX's operators one by one are not meant for training: the mode xla compiles the step (jax.jit)"),
     Rule("version", lambda t: t.engine not in (engines := ENGINES[t.framework]) and
-        f"{title_of(t.framework)} has no engine {t.engine}: it has {', '.join(engines)}"),
+        f"{title_of(t.framework)} has no mode {t.engine}: it has {', '.join(engines)}"),
     Rule("version", lambda t: t.model not in KERAS_MODELS,
         f"{{model}} is defined for PyTorch alone; Keras has {', '.join(KERAS_MODELS)}"),
     Rule("version", lambda t: t.precision not in POLICIES and title_of(t.framework),

@@ -61,7 +61,7 @@ def too_few_nodes(trial: Trial, here: Nodes) -> str | None:
     if trial.nodes <= here.count:
         return None
     return (
-        f"the trial runs on several nodes, and there {'is one' if here.count == 1 else f'are {here.count}'} of "
+        f"the configuration runs on several nodes, and there {'is one' if here.count == 1 else f'are {here.count}'} of "
         f"{trial.nodes}: `make report ON=slurm HW=... NODES={trial.nodes}` runs the report as a Slurm job on enough "
         "nodes"
     )

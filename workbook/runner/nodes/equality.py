@@ -50,5 +50,5 @@ def why_not_over_nodes(trial: Trial, team: Team | None) -> str | None:
     descriptions = team.gather((os.environ["GROUP_RANK"], describe(trial.device)))
     of_nodes = dict(descriptions)
     if len(of_nodes) != trial.nodes:
-        return f"the trial asks for {trial.nodes} nodes, and its processes are on {len(of_nodes)}"
+        return f"the configuration asks for {trial.nodes} nodes, and its processes are on {len(of_nodes)}"
     return difference(of_nodes) or why_not_over(trial)
