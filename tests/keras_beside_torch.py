@@ -16,10 +16,10 @@ from torch import nn
 
 from labkit.models import build
 from labkit.torchvision_import import import_torchvision
-from workbook.engines.damping import damp
+from workbook.engines.comparison import damp
 from workbook.engines.keras import networks as in_keras
 from workbook.engines.keras.networks import resnet50
-from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch, pairs
+from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch, pairs
 from workbook.engines.keras.sgd import TorchSGD
 from workbook.engines.training import plain_sgd
 

@@ -29,8 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from labkit.models.wgan import NOISE, WGAN, iteration  # noqa: E402
 from workbook.engines.adversarial import gate  # noqa: E402
-from workbook.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
-from workbook.engines.adversarial.training import Adversarial  # noqa: E402
+from workbook.engines.adversarial.training import Adversarial, CapturedIteration, Draws  # noqa: E402
 from workbook.engines.device_loader import DeviceLoader  # noqa: E402
 from workbook.workloads._samples import png  # noqa: E402
 from workbook.workloads.gan import MIDDLE  # noqa: E402

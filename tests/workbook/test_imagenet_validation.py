@@ -48,8 +48,8 @@ torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
 from labkit.torchvision_import import import_torchvision  # noqa: E402
-from workbook.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
-from workbook.engines.openvino.network import missing  # noqa: E402
+from workbook.engines.inference_images import calibration_batches, protocol  # noqa: E402
+from workbook.engines.openvino_on_cpu import missing  # noqa: E402
 from workbook.workloads._weights import make_network  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250

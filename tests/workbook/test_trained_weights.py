@@ -36,8 +36,8 @@ torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
 from workbook.engines.batch_norm import fold_back, has_batch_norm, normalise  # noqa: E402
-from workbook.engines.openvino.network import missing  # noqa: E402 - they need torch
-from workbook.engines.scoring import score  # noqa: E402
+from workbook.engines.openvino_on_cpu import missing  # noqa: E402
+from workbook.engines.prediction import score  # noqa: E402
 from workbook.engines.torchvision_files import read_state  # noqa: E402
 from workbook.workloads import _weights  # noqa: E402
 

@@ -12,13 +12,13 @@ import gc
 import gzip
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from labkit.files import temporary_folder
 from labkit.timing.clocks import Clock, Step
-from workbook.trace.events import STEP, UntracedError
+from workbook.trace.events import SECTION, STEP, UntracedError
 
 WARM_UP_STEPS = 1  # not recorded after the profiler's start: its first events cost milliseconds
 TRACE_LIMIT_S = 30.0  # of a trace whose trial names no limit
@@ -180,3 +180,31 @@ def _keep(file: Path, path: Path) -> list[str]:
             half.unlink()
         return [f"the trace's file could not be kept: {error.strerror}"]
     return []
+
+
+Name = Literal[
+    "load", "forward", "loss", "backward", "optimiser"
+]  # as `workbook.records.traced.SECTIONS`: a test checks
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+_marking = False
+
+
+def section(name: Name) -> AbstractContextManager[Any]:
+    """Return a context that assigns the host's work to that part of the step. A step may enter a part several times."""
+    if not _marking:
+        return _NOTHING
+    from torch.profiler import record_function
+
+    mark: AbstractContextManager[Any] = record_function(SECTION + name)
+    return mark
+
+
+@contextmanager
+def marked() -> Iterator[None]:
+    """Mark the sections of steps within this context."""
+    global _marking
+    before, _marking = _marking, True
+    try:
+        yield
+    finally:
+        _marking = before

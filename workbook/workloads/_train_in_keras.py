@@ -13,13 +13,12 @@ from typing import Any
 
 from labkit.data import DataSet
 from labkit.models import known_count
-from workbook.engines.damping import weakened
-from workbook.engines.keras import gate, process, reference
-from workbook.engines.keras.back_ends import make_training
-from workbook.engines.keras.host_batches import HostBatches
-from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
+from workbook.engines.comparison import weakened
+from workbook.engines.keras import back_end, reference
+from workbook.engines.keras.back_end import make_training
+from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch
 from workbook.engines.keras.support import RULES
-from workbook.engines.keras.training import Pixels
+from workbook.engines.keras.training import HostBatches, Pixels
 from workbook.errors import GateError
 from workbook.hardware.frameworks import KNOWN
 from workbook.trials.inputs import check_data, input_bytes
@@ -41,7 +40,7 @@ class KerasTrainWorkload(Workload):
     """One Keras model, on one device or several devices of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
-        keras = process.enter(trial.framework)
+        keras = back_end.enter(trial.framework)
         self.trial = trial
         self.images_per_step = trial.batch_of_step
         self._pixels = Pixels(data.edge_px, data.mean, data.std)
@@ -124,7 +123,7 @@ class KerasTrainWorkload(Workload):
             raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} per image, expected ({trial.classes},)")
         if not self._compares:
             return  # the gate was passed earlier
-        self.facts["gate"] = gate.judge(
+        self.facts["gate"] = reference.judge(
             self._first,
             expected=self._expected,
             undropped=self._undropped,

@@ -24,9 +24,7 @@ from labkit.models.catalogue import CRITIC_STEPS
 from labkit.models.wgan import CHANNELS, WGAN, iteration
 from workbook.engines import precision
 from workbook.engines.adversarial import gate
-from workbook.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
-from workbook.engines.adversarial.support import RULES
-from workbook.engines.adversarial.training import Adversarial
+from workbook.engines.adversarial.training import RULES, Adversarial, CapturedIteration, Draws, HostedIteration
 from workbook.engines.device_loader import DeviceLoader
 from workbook.errors import GateError, Unsupported
 from workbook.storage.readers.fed import FedLoader

@@ -19,17 +19,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from labkit.data import DataSet
 from labkit.models import find_model
 from workbook.engines import precision
 from workbook.engines.batch_norm import fold_batch_norm
-from workbook.engines.captured import CapturedPrediction
-from workbook.engines.pool import Pool
-from workbook.engines.predicting import make_predictor
-from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine
+from workbook.engines.fused.network import FusedPredictor
+from workbook.engines.gate import LOGIT_TOLERANCES, compare_logits, compare_with_uncompiled
+from workbook.engines.inference_images import Pool
+from workbook.engines.openvino_on_cpu import OpenVinoPredictor
+from workbook.engines.prediction import Predictor, TorchPredictor, score
 from workbook.engines.regions import counted_regions
-from workbook.engines.scoring import score
+from workbook.engines.steps import CapturedPrediction
 from workbook.engines.support import PREDICTION
 from workbook.errors import GateError, Unsupported
 from workbook.records.scored import Scored
@@ -84,7 +86,7 @@ class InferWorkload(Workload):
         self._plain = copy.deepcopy(network.model)
         self._compares = True
         began = time.perf_counter()
-        self._predictor = make_predictor(trial, network.model, data)
+        self._predictor = _make_predictor(trial, network.model, data)
         build_s = network.build_s + time.perf_counter() - began
         included = trial.copies == "included"
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
@@ -147,7 +149,7 @@ class InferWorkload(Workload):
             folded = copy.deepcopy(self._plain)
             fold_batch_norm(folded)
         apart = float((folded(few) - before).norm() / before.norm())
-        if not apart <= TOLERANCES["fp32"]:
+        if not apart <= LOGIT_TOLERANCES["fp32"]:
             raise GateError(f"with batch norm folded the logits differ by {apart:.2g} of their norm")
 
     def _run_uncompiled(self) -> None:
@@ -232,9 +234,9 @@ class InferWorkload(Workload):
             self.query()
             seen.append((self.logits.float().cpu(), self._classes.clone()))
         logits_seen = [logits for logits, _ in seen]
-        self.facts["gate"] = compare(self._expected, logits_seen, self.trial)
+        self.facts["gate"] = compare_logits(self._expected, logits_seen, self.trial)
         if self._predictor.has_uncompiled_form:
-            self.facts["gate"] |= compare_engine(self._uncompiled, logits_seen, self.trial)
+            self.facts["gate"] |= compare_with_uncompiled(self._uncompiled, logits_seen, self.trial)
             del self._uncompiled
         if self.trial.copies == "included":
             for logits, classes in seen:
@@ -242,3 +244,15 @@ class InferWorkload(Workload):
                     raise GateError("the classes copied to the host are not those of the logits")
         del self._expected
         self._pool.rewind()
+
+
+def _make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predictor:
+    """Return the trial's predictor. `model` is in evaluation mode with FP32 weights and may be changed in place.
+
+    `data` has the training images that some engines calibrate with.
+    """
+    if trial.engine == "openvino":
+        return OpenVinoPredictor(trial, model, data)
+    if trial.engine == "triton+graph":
+        return FusedPredictor(trial, model, data)
+    return TorchPredictor(trial, model)

@@ -24,15 +24,13 @@ from labkit.data.order import WHOLE, Shard
 from labkit.models import build as build_model
 from workbook import ranks
 from workbook.engines import gate, precision
-from workbook.engines.captured import CapturedStep
 from workbook.engines.device_loader import HostFed, StaticBatch
 from workbook.engines.exchange.averaging import check_same_everywhere
 from workbook.engines.exchange.stale import StaleTraining
-from workbook.engines.hosted import HostedStep
 from workbook.engines.regions import counted_regions
-from workbook.engines.schedule import learning_rates
+from workbook.engines.steps import CapturedStep, HostedStep
 from workbook.engines.support import TRAINING
-from workbook.engines.training import Training
+from workbook.engines.training import Training, learning_rates
 from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
 from workbook.storage.readers.fed import FedLoader

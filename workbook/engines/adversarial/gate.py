@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from workbook.engines.adversarial.training import Adversarial
+from workbook.engines.comparison import checked
 from workbook.engines.gate import check_what_was_read
-from workbook.engines.tolerances import checked
 from workbook.errors import GateError
 
 ITERATIONS = 2

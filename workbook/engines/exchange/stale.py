@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import nn
 
 from workbook import ranks
-from workbook.engines.sections import section
 from workbook.engines.training import Training, plain_sgd
 from workbook.ranks import Team
+from workbook.trace.taking import section
 from workbook.trials.trial import Trial
 
 

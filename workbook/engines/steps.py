@@ -1,7 +1,7 @@
-"""Capture a training step or a prediction as one CUDA graph: one launch instead of hundreds.
+"""A training step or a prediction, driven by Python or captured as one CUDA graph: one launch instead of hundreds.
 
-The step's batch, gradients, weights and losses keep their addresses. Everything that the step uses must live as long as
-the graph: the caller keeps the loader and the training.
+A captured step's batch, gradients, weights and losses keep their addresses. Everything that the step uses must live as
+long as the graph: the caller keeps the loader and the training.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 import torch
 
 from labkit.data.loaders import Batch
-from workbook.engines.device_loader import StaticBatch
-from workbook.engines.pool import Pool
+from workbook.engines.device_loader import AnyLoader, StaticBatch
+from workbook.engines.inference_images import Pool
 from workbook.engines.training import Training
+from workbook.storage.readers.fed import FedLoader
+from workbook.trace.taking import section
 
 WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels
 Act = Callable[[], None]
@@ -139,3 +141,37 @@ class CapturedPrediction:
         self._batch.copy_(batch, non_blocking=True)
         self._graph.replay()
         return self._logits
+
+
+class HostedStep:
+    """A step that takes the loader's next batch and trains on it."""
+
+    def __init__(self, training: Training, loader: AnyLoader | FedLoader) -> None:
+        self.kind = loader.kind
+        self._training, self.loader = training, loader
+        self.losses: list[torch.Tensor] = []
+        self.images, self.labels = torch.empty(0), torch.empty(0, dtype=torch.int64)  # of the last step
+
+    def peek(self) -> Batch:
+        """Return the next batch without training on it."""
+        return self.loader.next_batch()
+
+    def warm_up(self) -> None:
+        """Run one step: an engine that compiles does so now."""
+        self()
+
+    def rewind(self) -> None:
+        """Go back to the first batch, and forget the losses."""
+        self.loader.rewind()
+        self.losses = []
+
+    def take_losses(self) -> torch.Tensor:
+        """Return the mean loss of the steps since the last call; NaN if there were none."""
+        losses, self.losses = self.losses, []
+        return torch.stack(losses).float().mean() if losses else torch.tensor(torch.nan)
+
+    def __call__(self) -> None:
+        """Queue one step."""
+        with section("load"):
+            self.images, self.labels = self.loader.next_batch()
+        self.losses.append(self._training.update(self.images, self.labels))

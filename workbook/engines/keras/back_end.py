@@ -1,15 +1,68 @@
-"""Memory and compiler state before a trial of a Keras back end, and the trial's peak memory, for each back end.
+"""The Keras back end of this process: its import, a trial's training on it, and its memory.
 
-`framework` is the name that trials use. Only the trial's own framework is imported.
+Keras takes its back end from the environment when it is imported, and keeps it for good. Each back end would take
+nearly all of a GPU's memory when it first uses it. JAX is told not to by the environment, TensorFlow by a call before
+its first operation. PyTorch takes what it needs. Only the framework of the trial's own back end is imported.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from contextlib import suppress
 from typing import Any
 
+from labkit.errors import LabkitError
+from workbook.engines.keras.training import KerasTraining, Pixels
 from workbook.engines.state import begin_anew, peak_memory, reset_compiler, reset_peak_memory
+from workbook.hardware.frameworks import KNOWN, title_of
+from workbook.trials.trial import Trial
+
+_SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+
+def enter(framework: str) -> Any:
+    """Import Keras with the back end of a trial's `framework`, and return it.
+
+    Values that the runner set in the environment stay. Raise LabkitError if this process has Keras on another back end.
+    """
+    wanted = KNOWN[framework].backend
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if "keras" not in sys.modules:
+        os.environ["KERAS_BACKEND"] = wanted
+    import keras
+
+    has = keras.backend.backend()
+    if has != wanted:
+        raise LabkitError(
+            f"this process has Keras on {has} and can't have {title_of(framework)} beside it: each back end's trials "
+            f"need processes of their own."
+        )
+    if wanted == "tensorflow":
+        import tensorflow as tf
+
+        with suppress(RuntimeError):  # raised after TensorFlow's first operation, when growth is set already
+            for gpu in tf.config.list_physical_devices("GPU"):
+                tf.config.experimental.set_memory_growth(gpu, True)
+    return keras
+
+
+def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
+    """Return the trial's training, in a process with Keras on its back end. Raise Unsupported if it cannot run."""
+    if trial.framework == "keras-tensorflow":
+        from workbook.engines.keras.on_tensorflow import TrainingOnTensorFlow
+
+        return TrainingOnTensorFlow(trial, pixels)
+    if trial.framework == "keras-jax":
+        from workbook.engines.keras.on_jax import TrainingOnJax
+
+        return TrainingOnJax(trial, pixels)
+    from workbook.engines.keras.on_torch import TrainingOnTorch
+
+    return TrainingOnTorch(trial, pixels)
+
 
 _jax_peak_before = 0  # JAX's peak counter when the trial began; JAX cannot reset it
 

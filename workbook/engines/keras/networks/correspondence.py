@@ -1,13 +1,18 @@
-"""Carry weights, statistics and gradients between PyTorch and Keras, by name. The module imports no framework.
+"""Names, axes and padding of PyTorch's layers in Keras. The module imports no framework.
 
 A Keras layer has the name of PyTorch's module (`layer_name`), so `conv1.weight` is the `kernel` of the layer `conv1`.
 The order of axes differs. Convolutions are (filters, channels, height, width) in PyTorch and (height, width, channels,
 filters) in Keras. Matrices are transposed. A matrix after flattened features takes them channels first in PyTorch and
 channels last in Keras.
+
+PyTorch pads by a number on both sides. It drops windows that don't fit at the end, or completes them with ceil_mode.
+Keras has the values `same` and `valid`. A layer uses such a value where it agrees with PyTorch's rule. Otherwise a
+layer of zeros precedes it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +24,7 @@ from labkit.errors import LabkitError
 
 if TYPE_CHECKING:
     import keras
+
 
 Array = npt.NDArray[Any]
 # Keras's names and PyTorch's: first for convolutions and matrices, then for batch norm.
@@ -83,7 +89,7 @@ def pairs(model: keras.Model) -> list[Pair]:
             if variable.name == _OF_DROPOUT:
                 continue
             if variable.name not in _NAMES:
-                raise LabkitError(f"{layer.name}'s {variable.name} has no name in PyTorch: add it to carried.py.")
+                raise LabkitError(f"{layer.name}'s {variable.name} has no name in PyTorch: add it to _NAMES.")
             matrix = variable.name == "kernel" and flattened
             matched.append(
                 Pair(f"{layer.name.replace('-', '.')}.{_NAMES[variable.name]}", variable, flattened if matrix else None)
@@ -135,3 +141,21 @@ def _flattened_before(model: keras.Model, layer: Any) -> tuple[int, ...] | None:
 
 def _own(array: Array) -> Array:
     return np.array(array, order="C")
+
+
+def padding_of(edge: int, window: int, stride: int, padding: int, *, ceil: bool = False) -> tuple[int, int]:
+    """Return the zeros before and after an edge that PyTorch's windows reach.
+
+    A last window that does not fit is dropped. With `ceil` it is completed, unless it would begin behind the edge.
+    """
+    steps = (edge + 2 * padding - window) / stride
+    count = (math.ceil(steps) if ceil else math.floor(steps)) + 1
+    if ceil and (count - 1) * stride >= edge + padding:
+        count -= 1
+    return padding, max((count - 1) * stride + window - edge - padding, 0)
+
+
+def same_padding(edge: int, window: int, stride: int) -> tuple[int, int]:
+    """Return the zeros that `same` adds before and after an edge in TensorFlow and XLA."""
+    total = max((math.ceil(edge / stride) - 1) * stride + window - edge, 0)
+    return total // 2, total - total // 2

@@ -1,11 +1,12 @@
-"""Weaken what magnifies rounding at a network's initial weights, so that two ways to compute a step can be compared.
+"""What two ways to compute a step are compared with: tolerances, and weights that do not magnify rounding.
 
-Residual branches of a ResNet add up, and each branch magnifies the rounding of those before: their last normalisation
-is scaled down. Chains of convolution, batch norm and ReLU (GoogLeNet, both Inceptions) magnify rounding too, since
-rounding decides whether a value near zero is on or off. torchvision initialises them so small that one step turns them
-about. With noise of one part in ten million on the weights, three steps of GoogLeNet at 224 px differed by half of
-their change. At 299 px, those of Inception-v3 differed by 0.8 of it. So their convolutions get He's spread, and most
-ReLUs stay open. The same noise then makes 0.1 % and 0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
+Rounding is magnified at a network's initial weights. Residual branches of a ResNet add up, and each branch magnifies
+the rounding of those before: their last normalisation is scaled down. Chains of convolution, batch norm and ReLU
+(GoogLeNet, both Inceptions) magnify rounding too, since rounding decides whether a value near zero is on or off.
+torchvision initialises them so small that one step turns them about. With noise of one part in ten million on the
+weights, three steps of GoogLeNet at 224 px differed by half of their change. At 299 px, those of Inception-v3 differed
+by 0.8 of it. So their convolutions get He's spread, and most ReLUs stay open. The same noise then makes 0.1 % and
+0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
 """
 
 from __future__ import annotations
@@ -15,9 +16,30 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbook.errors import GateError
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+
+Difference = tuple[str, float, float]  # its name, its size, and its tolerance
+
+
+def check(said: str, difference: float, tolerance: float, unit: str) -> None:
+    """Raise GateError if a difference, in parts of `unit`, exceeds its tolerance or is NaN."""
+    if not difference <= tolerance:
+        raise GateError(f"{said} by {difference:.2g} of {unit}, more than {tolerance:.3g}")
+
+
+def checked(said: str, differences: Mapping[str, Difference], unit: str) -> dict[str, float]:
+    """Return `<name>_difference` and `<name>_tolerance` of each. Raise GateError for the first beyond its tolerance."""
+    facts: dict[str, float] = {}
+    for name, (what, difference, tolerance) in differences.items():
+        check(said.format(what), difference, tolerance, unit)
+        facts |= {f"{name}_difference": difference, f"{name}_tolerance": tolerance}
+    return facts
+
 
 DAMPING = 0.05
 SCALE, SHIFT = 0.7, 1.0  # of the chains' batch norms: one value in thirteen is then below zero

@@ -1,14 +1,18 @@
-"""Fixed batches of validation images for inference, prepared before the first step (needs torch)."""
+"""Images for inference: the timed batches, and those from which INT8's ranges are found.
+
+Timed batches are validation images, prepared before the first step. Ranges are found by the Dell paper's protocol, on
+images that are never scored.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS, Preparation
-from labkit.data.dataset import DataSet
 from workbook.trials.trial import Trial
 
 BATCHES = 3  # so that no step has the images of the previous step; small batches may still stay in a CPU or GPU cache
@@ -67,3 +71,33 @@ class Pool:
         """Return the input made from a whole batch, in parts: its FP32 images would take over twice its memory."""
         parts = [self.ready(part.to(self._device)) for part in pixels.split(AT_ONCE)]
         return torch.cat(parts).contiguous(memory_format=TORCH_FORMATS[self._trial.memory_format])
+
+
+CALIBRATION_BATCHES, CALIBRATION_IMAGES = 50, 25  # Dell V100, section V: 50 batches of 25 images
+
+
+def protocol(data: DataSet) -> str:
+    """Return which images these are, in a record's words."""
+    of = "images of the validation set that are not scored" if data.validation_only else "training images"
+    return f"{CALIBRATION_BATCHES} batches of {CALIBRATION_IMAGES} {of}, spread evenly over the split"
+
+
+def facts_of(batches: list[torch.Tensor], data: DataSet) -> dict[str, Any]:
+    """Return a record's facts on the calibration batches."""
+    return {"batches": len(batches), "images": sum(map(len, batches)), "protocol": protocol(data)}
+
+
+def calibration_batches(trial: Trial, data: DataSet) -> list[torch.Tensor]:
+    """Return float32 batches (25, 3, image_px, image_px) of training images, normalised, on the trial's device.
+
+    The images are spread evenly over the training split, whatever its order. A smaller split gives each image once.
+    """
+    prepare = Preparation(
+        device=torch.device(trial.device),
+        mean=data.mean,
+        std=data.std,
+        image_px=trial.image_px,
+    )
+    chosen = np.unique(np.linspace(0, len(data.train) - 1, CALIBRATION_BATCHES * CALIBRATION_IMAGES).astype(np.int64))
+    pixels = torch.from_numpy(data.train.images[chosen])
+    return [prepare(few.to(trial.device)) for few in pixels.split(CALIBRATION_IMAGES)]
