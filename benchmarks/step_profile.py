@@ -14,7 +14,7 @@ import sys
 
 from labkit.data import open_data
 from labkit.timing import CudaClock, HostClock
-from workbook.results.trace_tables import sentence, tables
+from workbook.results.from_trace import sentence, tables
 from workbook.trace import Analysis, take_trace
 from workbook.trace.taking import marked
 from workbook.trials.recipes import CAPTURED, COMPILED

@@ -42,7 +42,7 @@ from workbook.session import Session
 from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
-from workbook.workloads._validation import split_sha256
+from workbook.workloads.infer import split_sha256
 
 torch = pytest.importorskip("torch")
 

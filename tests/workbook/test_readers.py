@@ -384,7 +384,7 @@ def test_a_tuned_step_is_compared_with_the_eager_one_on_the_same_images(forms: d
 
 def test_a_loader_returns_its_first_batches_again_and_then_goes_on(forms: dict[str, StoredSet]) -> None:
     from labkit.data.augment import Preparation
-    from workbook.storage.readers.fed import FedLoader
+    from workbook.storage.readers.reader import FedLoader
 
     prepare = Preparation(device=torch.device("cpu"), mean=(0, 0, 0), std=(1, 1, 1))
     with opened("torch_pil", forms["jpeg"], workers=0, batch=IMAGES // 6) as reader:

@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 
 from workbook.engines import openvino_on_cpu as openvino  # noqa: E402
 from workbook.engines import support, triton_check  # noqa: E402
-from workbook.engines.adversarial.training import RULES as ADVERSARIAL  # noqa: E402
 from workbook.engines.any_framework import of_gpu  # noqa: E402
+from workbook.engines.gan_training import RULES as ADVERSARIAL  # noqa: E402
 from workbook.engines.support import PREDICTION, TRAINING  # noqa: E402
 from workbook.workloads._inputs import OF_DOCUMENTS, of_stored  # noqa: E402
 from workbook.workloads.infer import of_inputs  # noqa: E402

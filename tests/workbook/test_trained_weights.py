@@ -30,7 +30,7 @@ from workbook.records.scored import Scored, pack, unpack
 from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
-from workbook.workloads._validation import scoring_split, split_sha256
+from workbook.workloads.infer import scoring_split, split_sha256
 
 torch = pytest.importorskip("torch")
 

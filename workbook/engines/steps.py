@@ -14,7 +14,7 @@ from labkit.data.loaders import Batch
 from workbook.engines.device_loader import AnyLoader, StaticBatch
 from workbook.engines.inference_images import Pool
 from workbook.engines.training import Training
-from workbook.storage.readers.fed import FedLoader
+from workbook.storage.readers.reader import FedLoader
 from workbook.trace.taking import section
 
 WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels

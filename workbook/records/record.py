@@ -16,9 +16,8 @@ from labkit.timing.blocks import Blocks as _Blocks
 from labkit.timing.blocks import Count, Seconds
 from workbook.errors import Cause
 from workbook.hardware.frameworks import version_of
-from workbook.records.packed import packed, unpacked
 from workbook.records.reads import Reads
-from workbook.records.scored import Scored
+from workbook.records.scored import Scored, packed, unpacked
 from workbook.records.traced import Trace
 from workbook.trials.trial import Trial, trial_from_dict
 

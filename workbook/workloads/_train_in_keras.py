@@ -1,6 +1,6 @@
 """Training in Keras 3 on one of its back ends, with labkit's loop and the images, batches and order of PyTorch.
 
-The host gathers each batch's bytes into new arrays. The framework does the rest on the device (`engines.in_keras`).
+The host gathers each batch's bytes into new arrays. The framework does the rest on the device (`engines.keras`).
 The gate compares the first step with PyTorch's on the same weights (with weakened branches in a ResNet). The restart
 then undoes the step.
 """

@@ -33,7 +33,7 @@ from workbook.engines.support import TRAINING
 from workbook.engines.training import Training, learning_rates
 from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
-from workbook.storage.readers.fed import FedLoader
+from workbook.storage.readers.reader import FedLoader
 from workbook.trace import Held
 from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import check

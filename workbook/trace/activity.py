@@ -1,4 +1,7 @@
-"""Analysis of a piece of a GPU's trace: kernels, copies, gaps, and the calls that the host made."""
+"""What happens in a piece of a trace: on a GPU kernels, copies, gaps and the host's calls, on a CPU operators.
+
+On a CPU, PyTorch's operators compute, each while no operator within it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,54 @@ from collections import Counter
 import numpy as np
 
 from workbook.records.traced import Direction
-from workbook.trace.classes import class_of_call
+from workbook.trace.classes import class_of_call, of_operator
 from workbook.trace.events import ON_DEVICE, UNKNOWN, Events, Integers, Mask
-from workbook.trace.kernels import Kernels, label_kernels
+from workbook.trace.kernels import Kernels, computing, label_kernels, of_section
 from workbook.trace.pieces import Cut, Sections
 from workbook.trace.spans import Spans, own_s, repeated_s, within
 from workbook.trace.sums import InSection, Sums
+
+GLOO = "gloo:"  # prefix of ranges around Gloo's work in its own threads
+
+
+def activity_on_host(piece: Cut) -> Sums:
+    """Return the sums of the operators of a piece."""
+    events = piece.events
+    sections = Sections.of(events)
+    index = computing(events)
+    begin, end = events.began_s[index], events.ended_s[index]
+    parents = within(begin, end, events.stream[index])
+    own = own_s(begin, end, parents)
+    busy = Spans.union(begin, end)
+    top = parents < 0
+    exchanging = events.are("range") & events.named(GLOO)
+    exchange = Spans.union(events.began_s[exchanging], events.ended_s[exchanging])
+    sums = Sums(
+        steps=piece.steps,
+        elapsed_s=piece.elapsed_s,
+        busy_s=busy.length_s,
+        active_s=busy.length_s,
+        overlapping_s=repeated_s(begin[top], end[top]),
+        exchange_s=exchange.length_s,
+        exposed_exchange_s=max(exchange.length_s - exchange.shared_s(busy), 0.0),
+        devices=1,
+        notes=dict.fromkeys(piece.notes),
+    )
+    where = sections.at(begin)
+    classes = [of_operator(name) for name in events.names]
+    for number, seconds, section in zip(events.name[index].tolist(), own.tolist(), where.tolist(), strict=True):
+        kind = of_section(classes[number].kind, sections.names[section] if section >= 0 else "")
+        sums.kernels.put((events.names[number], kind, classes[number].algorithm), seconds)
+        sums.max_pool_backward_s += seconds * classes[number].max_pool_backward
+    for number, name in enumerate(sections.names):
+        inside = where == number
+        sums.sections[name] = InSection(
+            host_s=float((sections.end - sections.begin)[sections.number == number].sum()),
+            kernel_s=float(own[inside].sum()),
+            busy_s=Spans.union(begin[inside], end[inside]).length_s,
+        )
+    return sums
+
 
 DIRECTIONS: dict[str, Direction] = {
     "htod": "host_to_device",
@@ -26,7 +71,7 @@ DIRECTIONS: dict[str, Direction] = {
 }
 
 
-def look(piece: Cut) -> Sums:
+def activity_on_device(piece: Cut) -> Sums:
     """Return the sums of the kernels, copies and calls of a piece. Busy times and gaps are means over its devices."""
     events = piece.events
     sections = Sections.of(events)

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbook.engines.adversarial.training import Adversarial
 from workbook.engines.comparison import checked
+from workbook.engines.gan_training import Adversarial
 from workbook.engines.gate import check_what_was_read
 from workbook.errors import GateError
 

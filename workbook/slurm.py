@@ -1,19 +1,27 @@
-"""Slurm's commands: submits a job, lists the queue, follows a job to its end. Accounting (`sacct`) is not needed.
+"""`make report ON=slurm`: runs a report as a Slurm job, submitted once and followed to its end.
 
-`sbatch --wait` cannot replace `follow`: it does not wait for a job submitted earlier. It also returns 0 for a job that
-lost its node or was cancelled while pending (Slurm 22.05).
+The profile's script is written once, readable, and the user's to edit. It depends on the profile alone. A report's
+variables (STUDY, SCALE, DATA ...) are arguments of the script.
 """
 
 from __future__ import annotations
 
 import getpass
+import os
 import re
+import shlex
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+from labkit.data import refuse_address
 from labkit.errors import LabkitError, UserError
+from workbook.hardware.profile import Cluster, Profile, load_profile
 from workbook.paths import ROOT, as_typed
+from workbook.report.make import Request
+from workbook.report.plan import chosen_studies
+from workbook.results import reports_folder
 
 POLL_S = 5.0  # the controller serves the whole cluster
 TAIL_BYTES = 4000  # most bytes of the log printed after a poll, so that following again starts near the log's end
@@ -147,3 +155,117 @@ def _run(*command: str) -> str:
     if done.returncode:
         raise SlurmError(f"{command[0]} failed: {'; '.join(done.stderr.splitlines())}")
     return done.stdout
+
+
+# A value of a #SBATCH line must not end the line, start a comment in it or open a quotation.
+PLAIN = re.compile(r"[\w.,:;@+=~/%&|*()\[\]-]*")
+
+
+def render_script(profile: Profile) -> str:
+    """Return a profile's script for one node. Raise UserError for a value that no #SBATCH line can hold."""
+    cluster = profile.cluster or Cluster()
+    gpus = cluster.gpus_per_node or (profile.device.count if profile.device.kind == "cuda" else 0)
+    folder = as_typed(reports_folder() / profile.name)
+    options = {
+        "job-name": f"labkit-{profile.name}",
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "constraint": cluster.constraint,
+        "gres": f"gpu:{gpus}" if gpus else "",
+        "time": str(-(-cluster.time_limit_s // 60)) if profile.cluster else "",  # Slurm counts in minutes
+        "output": folder.replace("%", "%%") + "/logs/slurm-%j.log",  # %j is the job's number
+    }
+    for name, value in options.items():
+        if not PLAIN.fullmatch(value):
+            raise UserError(
+                f"Slurm's option {name} can't be {value!r}, with spaces, quotes or unusual punctuation: correct "
+                f"`cluster:` in params/{profile.name}.yaml, or set LABKIT_REPORTS to another folder."
+            )
+    lines = "\n".join(f"#SBATCH --{name}={value}" for name, value in options.items() if value)
+    return f"""#!/bin/bash
+# Written by `make report ON=slurm HW={profile.name}`, and yours to edit: it is submitted as it stands until
+# you remove it. Its settings come from `cluster:` in params/{profile.name}.yaml.
+# By hand, without the Makefile:
+#   sbatch {folder}/slurm.sh STUDY=training SCALE=smoke
+{lines}
+# The whole node with all of its memory (mem=0), because a neighbour would be measured too.
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+# A requeued job has the same number, so its log is appended to.
+#SBATCH --requeue
+#SBATCH --open-mode=append
+
+set -eu
+# The job must not submit itself, nor take over what the submitting `make` was told.
+unset ON NODES MAKEFLAGS MFLAGS MAKELEVEL
+# Requeued (a node failed, the job was preempted), it resumes instead of measuring again.
+[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || set -- "$@" FORCE=
+exec make report HW={shlex.quote(profile.name)} "$@"
+"""
+
+
+OWN_PYTHON = ".venv/bin/python"  # the Makefile's choice without PYTHON=
+
+
+def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S) -> int:
+    """Submit a report, or find the job that already makes it, and follow that job. Return 0 once it has completed.
+
+    Raise UserError for a mistake that shows before the job, and NotCompleted if the job does not complete.
+    """
+    if not request.hw:
+        raise UserError("ON=slurm needs HW=, the profile of the node, for example `make report ON=slurm HW=h100`.")
+    profile = load_profile(request.hw)
+    if not profile.runnable:
+        raise UserError(f"profile {profile.name!r} can't be measured: {profile.reason}")
+    profile.timing_at(request.scale)
+    chosen_studies(request.study)
+    refuse_address(request.data)  # before it stands in the job's comment, which everybody reads
+    variables = variables_of(request)
+    # The comment identifies the report, so FORCE=1 is not part of it. It is one line, because squeue prints one.
+    several = f" NODES={nodes}" if nodes > 1 else ""
+    command = f"make report {shlex.join([f'HW={profile.name}', *variables])}{several}"
+    comment = " ".join(command.replace(" FORCE=1", "").split())
+    number = queued_number(f"labkit-{profile.name}", comment)
+    if number is not None:
+        print(f"Job {number} makes this report already: following it.", flush=True)
+    else:
+        script = _write_script(profile)
+        number = submit(script, variables, comment=comment, nodes=nodes)
+        print(f"Submitted {script} as job {number}. Ctrl-C stops following it, `scancel {number}` cancels it.")
+    try:
+        follow(number, poll_s=poll_s)
+    except KeyboardInterrupt:
+        hint = f"The same command follows it again, `scancel {number}` cancels it."
+        raise NotCompleted(f"job {number} continues. {hint}", exit_code=130) from None
+    print(f"job {number} completed: {as_typed(reports_folder() / profile.name / 'index.html')}", flush=True)
+    return 0
+
+
+def variables_of(request: Request) -> list[str]:
+    """Return the variables of the job's `make` as `NAME=value`, with absolute paths for files of this machine."""
+    paths = {"DATA": request.data, "WEIGHTS": request.weights, "REUTERS": request.reuters}
+    python = os.environ.get("LABKIT_PYTHON", sys.executable)
+    variables = {
+        "STUDY": request.study,
+        "SCALE": request.scale,
+        **{name: str(Path(path).resolve()) if path and Path(path).exists() else path for name, path in paths.items()},
+        "FORCE": "1" if request.force else "",
+        "KEEP_TRACES": "1" if request.keep_traces else "",
+        "TIME": f"{request.time_s:.0f}s" if request.time_s else "",
+        **{name: os.environ.get(name, "") for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON")},
+        "PYTHON": "" if python == OWN_PYTHON else python,
+    }
+    return [f"{name}={value}" for name, value in variables.items() if value]
+
+
+def _write_script(profile: Profile) -> str:
+    """Write the profile's script if there is none, keep an edited one, and return its path as the user types it."""
+    script, text = reports_folder() / profile.name / "slurm.sh", render_script(profile)
+    (script.parent / "logs").mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for a log
+    if not script.exists():
+        script.write_text(text, encoding="utf-8")
+    elif script.read_bytes() != text.encode():
+        print(f"{as_typed(script)} was edited and is submitted as it stands; remove it to get a fresh one.", flush=True)
+    return as_typed(script)
