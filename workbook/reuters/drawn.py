@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from labkit.data.dataset import SPLITS, Chunks, Images, Labels, Source, SplitName
 from labkit.data.random_bits import below, check_seed, from_chunks, random_words
-from workbook.reuters.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
+from workbook.reuters.newswires import AS_IT_IS, CLASSES, WORDS, pack
 
 NAME = "reuters_shaped"
 VERSION = 1  # part of the cache token: raise it with any change to the documents below

@@ -101,12 +101,6 @@ class Bucket:
             if gradient.dtype == view.dtype:
                 weight.grad = view.detach()
 
-    def scatter(self) -> None:
-        """Copy the bucket's values back to the gradients if they were sent in another type."""
-        rounded = [(weight.grad, view) for weight, view in self.views.items() if view.dtype != weight.dtype]
-        if rounded:
-            torch._foreach_copy_([gradient for gradient, _ in rounded], [view for _, view in rounded])
-
 
 def _rounded_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
@@ -362,7 +356,9 @@ class Buckets:
             raise RuntimeError(f"autograd has not accumulated all gradients of bucket {self._next}, which was sent")
         for number, bucket in enumerate(self._buckets):
             self._way.wait(number)
-            bucket.scatter()
+            rounded = [(weight.grad, view) for weight, view in bucket.views.items() if view.dtype != weight.dtype]
+            if rounded:
+                torch._foreach_copy_([gradient for gradient, _ in rounded], [view for _, view in rounded])
             if not bucket.is_shared:
                 yield number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from labkit.models.inception_bn_table import ROWS, STEM, Row
+from labkit.models.inception_bn_table import ROWS, STEM
 from workbook.engines.keras.networks.layers import Layers, Tensor
 
 RESNET50_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # width of the 3x3 convolutions, blocks
@@ -117,22 +117,19 @@ def inception_bn(layers: Layers, images: Tensor, *, classes: int, **_: Any) -> T
     tensor = layers.block(tensor, "conv3", channels, 3, padding=1)
     tensor = layers.max_pool(tensor, 3, stride=2, ceil=True)
     for row in ROWS:
-        tensor = _inception_bn_module(layers, tensor, f"inception{row.name}", row)
+        name = f"inception{row.name}"
+        branches = [layers.block(tensor, f"{name}.branch1", row.one, 1)] if row.one else []
+        three = layers.block(tensor, f"{name}.branch2.0", row.reduce, 1)
+        branches.append(layers.block(three, f"{name}.branch2.1", row.three, 3, stride=row.stride, padding=1))
+        double = layers.block(tensor, f"{name}.branch3.0", row.double_reduce, 1)
+        double = layers.block(double, f"{name}.branch3.1", row.double, 3, padding=1)
+        branches.append(layers.block(double, f"{name}.branch3.2", row.double, 3, stride=row.stride, padding=1))
+        pool = layers.average_pool if row.pool == "average" else layers.max_pool
+        pooled = pool(tensor, 3, stride=row.stride, padding=1)
+        if row.project:
+            pooled = layers.block(pooled, f"{name}.branch4.1", row.project, 1)
+        tensor = layers.concatenate([*branches, pooled])
     return layers.dense(layers.mean(tensor), "fc", classes)
-
-
-def _inception_bn_module(layers: Layers, tensor: Tensor, name: str, row: Row) -> Tensor:
-    branches = [layers.block(tensor, f"{name}.branch1", row.one, 1)] if row.one else []
-    three = layers.block(tensor, f"{name}.branch2.0", row.reduce, 1)
-    branches.append(layers.block(three, f"{name}.branch2.1", row.three, 3, stride=row.stride, padding=1))
-    double = layers.block(tensor, f"{name}.branch3.0", row.double_reduce, 1)
-    double = layers.block(double, f"{name}.branch3.1", row.double, 3, padding=1)
-    branches.append(layers.block(double, f"{name}.branch3.2", row.double, 3, stride=row.stride, padding=1))
-    pool = layers.average_pool if row.pool == "average" else layers.max_pool
-    pooled = pool(tensor, 3, stride=row.stride, padding=1)
-    if row.project:
-        pooled = layers.block(pooled, f"{name}.branch4.1", row.project, 1)
-    return layers.concatenate([*branches, pooled])
 
 
 INCEPTION_V3_DROPOUT = 0.5
