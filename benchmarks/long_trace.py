@@ -21,7 +21,7 @@ import torch
 from labkit.data import open_data
 from labkit.timing import CudaClock, HostClock
 from workbook.trace import Analysis, take_trace
-from workbook.trace.taking import marked
+from workbook.trace.profiler import marked
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

@@ -29,7 +29,7 @@ from labkit.data.content import contents, what_is
 from labkit.data.dataset import EDGE_PX, IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
 from labkit.data.ilsvrc2012 import decoded
 from labkit.data.npy import read_member
-from labkit.data.restricted import Refused, load_plain
+from labkit.data.restricted_pickle import Refused, load_plain
 from labkit.errors import DataError, UserError
 from labkit.files import users_path
 

@@ -18,8 +18,8 @@ from labkit.data import DataSet
 from labkit.data.loaders import ResidentLoader, in_order
 from labkit.data.order import Shard
 from labkit.errors import UserError
-from workbook.reuters import drawn as reuters_shaped
 from workbook.reuters import open_documents
+from workbook.reuters import synthetic as reuters_shaped
 from workbook.reuters.newswires import CLASSES, WORDS
 from workbook.workloads._inputs import Unpacked
 

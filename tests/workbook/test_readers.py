@@ -338,16 +338,16 @@ def test_the_first_batch_of_a_load_is_checked(forms: dict[str, StoredSet], monke
 def test_a_cold_cache_is_dropped_before_the_reader_opens_or_the_trial_is_refused(
     copied: Callable[[str], StoredSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbook.workloads import _reading
+    from workbook.workloads import _readers
 
     dropped: list[Path] = []
-    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: None)
-    monkeypatch.setattr(_reading, "drop", lambda files: dropped.extend(files))
+    monkeypatch.setattr(_readers, "why_not_cold", lambda _path: None)
+    monkeypatch.setattr(_readers, "drop", lambda files: dropped.extend(files))
     stored = copied("jpeg")
     workload: Any = build_workload(replace(LOAD, workers=0, cache="cold", epochs=1), stored)
     workload.bring_cache()
     assert tuple(dropped) == stored.files
-    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
+    monkeypatch.setattr(_readers, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
     with pytest.raises(Unsupported, match="cannot be made cold: tmpfs"):
         workload.bring_cache()
 

@@ -25,7 +25,7 @@ from workbook.engines.precision import autocast
 from workbook.engines.steps import record
 from workbook.engines.support import CAPTURE, PRECISION, is_gan
 from workbook.engines.training import values_of
-from workbook.trace.taking import section
+from workbook.trace.profiler import section
 from workbook.trials.recipes import ADVERSARIAL, CLIP
 from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial

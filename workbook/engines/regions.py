@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 from workbook.errors import GateError
-from workbook.trace.taking import section
+from workbook.trace.profiler import section
 
 # Inductor's counters of graphs that its cache on the disk had, or had not.
 _COUNTERS = {"from the cache": "fxgraph_cache_hit", "compiled": "fxgraph_cache_miss"}

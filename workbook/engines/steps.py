@@ -15,7 +15,7 @@ from workbook.engines.device_loader import AnyLoader, StaticBatch
 from workbook.engines.inference_images import Pool
 from workbook.engines.training import Training
 from workbook.storage.readers.reader import FedLoader
-from workbook.trace.taking import section
+from workbook.trace.profiler import section
 
 WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels
 Act = Callable[[], None]

@@ -22,7 +22,7 @@ from workbook.engines.exchange.data_parallel import split_over_devices
 from workbook.engines.precision import AUTOCAST, autocast
 from workbook.engines.regions import loss_function
 from workbook.errors import GateError
-from workbook.trace.taking import section
+from workbook.trace.profiler import section
 from workbook.trials.recipes import LOSS_SCALE, MOMENTUM, WEIGHT_DECAY
 from workbook.trials.trial import Trial
 

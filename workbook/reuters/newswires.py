@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from labkit.data.content import what_is
 from labkit.data.dataset import Chunks, Images, Labels, Levels, Source, SplitName
 from labkit.data.npy import read_member
-from labkit.data.restricted import Refused, load_lists
+from labkit.data.restricted_pickle import Refused, load_lists
 from labkit.errors import DataError, UserError
 from labkit.files import users_path
 

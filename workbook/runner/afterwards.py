@@ -26,7 +26,7 @@ from workbook.trace import (
     memory_of_step,
     take_trace,
 )
-from workbook.trace.taking import marked
+from workbook.trace.profiler import marked
 from workbook.trials.trial import OF_NETWORKS, Trial
 from workbook.workloads import Workload
 

@@ -14,9 +14,9 @@ from workbook.records.traced import RULES, SECTIONS, Memory, Piece, Traced
 from workbook.trace.activity import activity_on_device, activity_on_host
 from workbook.trace.classes import class_of_call
 from workbook.trace.events import Events, UntracedError
+from workbook.trace.files import read_trace
 from workbook.trace.kernels import computing
 from workbook.trace.pieces import Cut, cut
-from workbook.trace.reading import read_trace
 from workbook.trace.sums import LONGEST, NUMBERS, Sums
 
 Of = Literal["kernels", "operators"]

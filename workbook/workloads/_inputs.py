@@ -21,7 +21,7 @@ from workbook.storage.readers.reader import FedLoader, Reader
 from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
-from workbook.workloads._reading import bring_cache, describe, open_readers
+from workbook.workloads._readers import bring_cache, describe, open_readers
 
 
 class Unpacked:

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from labkit.data import DataSet, Split, open_data
 from labkit.errors import DataError
@@ -117,7 +116,13 @@ class InferWorkload(Workload):
         self._plain = copy.deepcopy(network.model)
         self._compares = True
         began = time.perf_counter()
-        self._predictor = _make_predictor(trial, network.model, data)
+        self._predictor: Predictor
+        if trial.engine == "openvino":
+            self._predictor = OpenVinoPredictor(trial, network.model, data)
+        elif trial.engine == "triton+graph":
+            self._predictor = FusedPredictor(trial, network.model, data)
+        else:
+            self._predictor = TorchPredictor(trial, network.model)
         build_s = network.build_s + time.perf_counter() - began
         included = trial.copies == "included"
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
@@ -275,15 +280,3 @@ class InferWorkload(Workload):
                     raise GateError("the classes copied to the host are not those of the logits")
         del self._expected
         self._pool.rewind()
-
-
-def _make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predictor:
-    """Return the trial's predictor. `model` is in evaluation mode with FP32 weights and may be changed in place.
-
-    `data` has the training images that some engines calibrate with.
-    """
-    if trial.engine == "openvino":
-        return OpenVinoPredictor(trial, model, data)
-    if trial.engine == "triton+graph":
-        return FusedPredictor(trial, model, data)
-    return TorchPredictor(trial, model)

@@ -19,7 +19,7 @@ from workbook.storage import StoredSet
 from workbook.storage.readers.reader import Reader
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
-from workbook.workloads._reading import bring_cache, describe, open_readers
+from workbook.workloads._readers import bring_cache, describe, open_readers
 
 
 def build(trial: Trial, data: DataSet | StoredSet | None) -> LoadWorkload:

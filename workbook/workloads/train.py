@@ -26,7 +26,7 @@ from workbook import ranks
 from workbook.engines import gate, precision
 from workbook.engines.device_loader import HostFed, StaticBatch
 from workbook.engines.exchange.averaging import check_same_everywhere
-from workbook.engines.exchange.stale import StaleTraining
+from workbook.engines.exchange.stale_updates import StaleTraining
 from workbook.engines.regions import counted_regions
 from workbook.engines.steps import CapturedStep, HostedStep
 from workbook.engines.support import TRAINING
@@ -41,7 +41,7 @@ from workbook.trials.trial import Trial
 from workbook.workloads import Scores, Workload
 from workbook.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
 from workbook.workloads._inputs import StoredInputs, inputs_of
-from workbook.workloads._reading import bring_cache
+from workbook.workloads._readers import bring_cache
 from workbook.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500

@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from labkit.data import cache_dir
-from workbook.engines.any_framework import of_gpu
+from workbook.engines.common_rules import of_gpu
 from workbook.engines.keras.training import HostBatch, KerasTraining, Pixels
 from workbook.errors import Unsupported
 from workbook.trials.rules import check

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from workbook.engines.any_framework import of_gpu
+from workbook.engines.common_rules import of_gpu
 from workbook.engines.keras.training import HostBatch, KerasTraining, Pixels
 from workbook.errors import GateError
 from workbook.trials.rules import check

@@ -19,7 +19,7 @@ from torch import nn
 from workbook import ranks
 from workbook.engines.training import Training, plain_sgd
 from workbook.ranks import Team
-from workbook.trace.taking import section
+from workbook.trace.profiler import section
 from workbook.trials.trial import Trial
 
 
