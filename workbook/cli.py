@@ -128,7 +128,7 @@ def report(
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     number = _nodes(on, nodes)
     if on:
-        from workbook.cluster import report_on_slurm
+        from workbook.slurm import report_on_slurm
 
         raise typer.Exit(report_on_slurm(request, nodes=number))
     raise typer.Exit(make_report(request))
@@ -228,7 +228,7 @@ def trace(
     ],
 ) -> None:
     """Summarise traces of PyTorch's profiler: kernels by class, gaps, copies, calls, sections."""
-    from workbook.results.trace_tables import sentence, tables
+    from workbook.results.from_trace import sentence, tables
     from workbook.trace import analyse
 
     for number, file in enumerate(files):

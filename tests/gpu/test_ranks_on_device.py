@@ -15,7 +15,7 @@ from workbook.hardware.host import Host, this_host
 from workbook.records import Epochs, Record
 from workbook.records.store import Store
 from workbook.records.traced import Traced
-from workbook.results.from_traffic import FIGURES
+from workbook.results.from_telemetry import FIGURES
 from workbook.results.missing import why_none
 from workbook.runner import measure
 from workbook.session import Session

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.data import imagenet32, open_data
-from labkit.data.restricted import load_plain
+from labkit.data.restricted_pickle import load_plain
 from labkit.errors import DataError
 from tests.archives import PER_BATCH, VAL, batches, python2_dumps, write_npz, write_parquet, write_pickled
 

@@ -18,7 +18,7 @@ import numpy as np
 from labkit.telemetry.summary import Metrics, Statistic, Telemetry
 from tests.committed import committed_reports
 from workbook.records import Blocks, Epochs, Record
-from workbook.records.reads import Reads
+from workbook.records.record import Reads
 from workbook.records.scored import Scored
 from workbook.records.selection import host_to_show
 from workbook.records.store import Store

@@ -36,7 +36,7 @@ from tests.workbook.test_site import (
     reporting,
     said_in,
 )
-from workbook.engines.openvino.network import missing
+from workbook.engines.openvino_on_cpu import missing
 from workbook.paths import ROOT
 from workbook.records import Record, parse_line
 from workbook.records.traced import Traced

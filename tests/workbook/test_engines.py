@@ -33,12 +33,11 @@ from labkit.data.augment import TORCH_FORMATS, Augment, Preparation  # noqa: E40
 from labkit.data.loaders import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.models import build  # noqa: E402
 from workbook.engines import device_loader, gate  # noqa: E402
-from workbook.engines.captured import CapturedStep  # noqa: E402
-from workbook.engines.damping import damp, weaken, weakened  # noqa: E402
+from workbook.engines.comparison import damp, weaken, weakened  # noqa: E402
 from workbook.engines.device_loader import DeviceLoader, HostFed  # noqa: E402
 from workbook.engines.precision import TOLERANCES, Tolerance  # noqa: E402
-from workbook.engines.schedule import learning_rates  # noqa: E402
-from workbook.engines.training import Training  # noqa: E402
+from workbook.engines.steps import CapturedStep  # noqa: E402
+from workbook.engines.training import Training, learning_rates  # noqa: E402
 from workbook.workloads.train import TrainWorkload  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")

@@ -28,12 +28,10 @@ torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from labkit.models.wgan import NOISE, WGAN, iteration  # noqa: E402
-from workbook.engines.adversarial import gate  # noqa: E402
-from workbook.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
-from workbook.engines.adversarial.training import Adversarial  # noqa: E402
+from workbook.engines import gan_gate  # noqa: E402
 from workbook.engines.device_loader import DeviceLoader  # noqa: E402
-from workbook.workloads._samples import png  # noqa: E402
-from workbook.workloads.gan import MIDDLE  # noqa: E402
+from workbook.engines.gan_training import Adversarial, CapturedIteration, Draws  # noqa: E402
+from workbook.workloads.gan import MIDDLE, png  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
 
@@ -265,7 +263,7 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
     """Run the gate as the workload does, on iterations that `spoil` may change. Return its facts."""
     plain, tuned = training_of(), run._training
     read = lambda: (run.images, run.draws.noise)  # noqa: E731
-    expected = gate.trace(plain, lambda: run.eagerly(plain), read)
+    expected = gan_gate.trace(plain, lambda: run.eagerly(plain), read)
     run.rewind()
     if spoil:
         spoil(run)
@@ -274,7 +272,7 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
         run()
         return run.estimates
 
-    return gate.compare(expected, gate.trace(tuned, one_iteration, read), precision)
+    return gan_gate.compare(expected, gan_gate.trace(tuned, one_iteration, read), precision)
 
 
 @pytest.mark.usefixtures("narrow")
@@ -318,11 +316,13 @@ def test_the_gate_refuses_faulty_iterations(spoil: Any, said: str, digits: DataS
         gated(captured(digits), spoil=spoil)
 
 
-def trace(estimate: float = 1.0, movement: float = 1.0, squares: float = 1.0, statistics: float = 1.0) -> gate.Trace:
+def trace(
+    estimate: float = 1.0, movement: float = 1.0, squares: float = 1.0, statistics: float = 1.0
+) -> gan_gate.Trace:
     """Return a trace with the given estimate and statistics. `movement` and `squares` are those of the generator."""
     values_read = {name: [torch.zeros(()), torch.ones(())] for name in ("images", "noise")}
     parts = ({"critic": torch.ones(3), "generator": torch.full((3,), value)} for value in (movement, squares))
-    return gate.Trace(torch.full((2, 5), estimate), values_read, *parts, torch.full((3,), statistics))
+    return gan_gate.Trace(torch.full((2, 5), estimate), values_read, *parts, torch.full((3,), statistics))
 
 
 @pytest.mark.parametrize(
@@ -335,10 +335,10 @@ def trace(estimate: float = 1.0, movement: float = 1.0, squares: float = 1.0, st
         (trace(statistics=1.06), "squares or statistics differ"),
     ],
 )
-def test_the_gate_finds_each_difference_of_either_network(tuned: gate.Trace, said: str) -> None:
-    gate.compare(trace(), trace(1.009, 1.39, 1.04, 1.04), "fp32")
+def test_the_gate_finds_each_difference_of_either_network(tuned: gan_gate.Trace, said: str) -> None:
+    gan_gate.compare(trace(), trace(1.009, 1.39, 1.04, 1.04), "fp32")
     with pytest.raises(GateError, match=said):
-        gate.compare(trace(), tuned, "fp32")
+        gan_gate.compare(trace(), tuned, "fp32")
 
 
 @pytest.mark.usefixtures("narrow")
@@ -414,6 +414,6 @@ def test_a_wgans_recipes_are_named_by_their_engines_and_updated_as_in_the_paper(
 
 
 def test_a_movement_that_eager_iterations_lack_is_refused() -> None:
-    gate.compare(trace(movement=0.0), trace(movement=0.0), "fp32")
+    gan_gate.compare(trace(movement=0.0), trace(movement=0.0), "fp32")
     with pytest.raises(GateError, match="weights' movement"):
-        gate.compare(trace(movement=0.0), trace(), "fp32")
+        gan_gate.compare(trace(movement=0.0), trace(), "fp32")

@@ -42,14 +42,14 @@ from workbook.session import Session
 from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
-from workbook.workloads._validation import split_sha256
+from workbook.workloads.infer import split_sha256
 
 torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
 from labkit.torchvision_import import import_torchvision  # noqa: E402
-from workbook.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
-from workbook.engines.openvino.network import missing  # noqa: E402
+from workbook.engines.inference_images import calibration_batches, protocol  # noqa: E402
+from workbook.engines.openvino_on_cpu import missing  # noqa: E402
 from workbook.workloads._weights import make_network  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250

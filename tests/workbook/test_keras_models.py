@@ -19,7 +19,7 @@ from labkit.errors import UserError
 from labkit.models import count, input_sizes
 from labkit.models.facts import variants
 from workbook.engines.keras import networks as in_keras
-from workbook.engines.keras.networks.padding import padding_of, same_padding
+from workbook.engines.keras.networks.correspondence import padding_of, same_padding
 from workbook.paths import ROOT
 
 torch = pytest.importorskip("torch")
@@ -185,7 +185,7 @@ def test_invalid_options_are_refused_before_keras_is_imported() -> None:
     script = (
         "import sys\n"
         "from labkit.errors import UserError\n"
-        "import workbook.engines.keras.networks.carried\n"
+        "import workbook.engines.keras.networks.correspondence\n"
         "from workbook.engines.keras import networks as in_keras\n"
         "try:\n    in_keras.build('alexnet')\nexcept UserError:\n    pass\n"
         "print(sorted({'torch', 'keras', 'tensorflow', 'jax'} & set(sys.modules)))"

@@ -26,9 +26,9 @@ from labkit.errors import UserError
 from labkit.models import count
 from labkit.timing import HostClock
 from tests.faulty.campaign import records, run
-from workbook.engines.keras import gate, support
-from workbook.engines.keras import memory as keras_state
-from workbook.engines.keras.host_batches import HostBatches
+from workbook.engines.keras import back_end as keras_state
+from workbook.engines.keras import reference, support
+from workbook.engines.keras.training import HostBatches
 from workbook.errors import GateError, Unsupported, is_out_of_memory
 from workbook.hardware.frameworks import KNOWN
 from workbook.paths import ROOT
@@ -90,7 +90,7 @@ KEPT = """
 import sys
 
 import jax
-from workbook.engines.keras.program_cache import keep_programs, programs
+from workbook.engines.keras.on_jax import keep_programs, programs
 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 before = programs()
@@ -247,7 +247,7 @@ def test_the_modules_that_workers_import_import_no_framework() -> None:
 
 def judged(first: float, **about: Any) -> dict[str, Any]:
     usual: dict[str, Any] = {"expected": 7.0, "undropped": None, "precision": "fp32"}
-    return gate.judge(first, **(usual | about))
+    return reference.judge(first, **(usual | about))
 
 
 def test_the_gate_tolerates_only_rounding() -> None:

@@ -305,16 +305,16 @@ def test_the_first_batch_of_a_load_is_checked(forms: dict[str, StoredSet], monke
 def test_a_cold_cache_is_dropped_before_the_reader_opens_or_the_trial_is_refused(
     copied: Callable[[str], StoredSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbook.workloads import _reading
+    from workbook.workloads import _readers
 
     dropped: list[Path] = []
-    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: None)
-    monkeypatch.setattr(_reading, "drop", lambda files: dropped.extend(files))
+    monkeypatch.setattr(_readers, "why_not_cold", lambda _path: None)
+    monkeypatch.setattr(_readers, "drop", lambda files: dropped.extend(files))
     stored = copied("jpeg")
     workload: Any = build_workload(replace(LOAD, workers=0, cache="cold", epochs=1), stored)
     workload.bring_cache()
     assert tuple(dropped) == stored.files
-    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
+    monkeypatch.setattr(_readers, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
     with pytest.raises(Unsupported, match="cannot be made cold: tmpfs"):
         workload.bring_cache()
 
@@ -351,7 +351,7 @@ def test_a_tuned_step_is_compared_with_the_eager_one_on_the_same_images(forms: d
 
 def test_a_loader_returns_its_first_batches_again_and_then_goes_on(forms: dict[str, StoredSet]) -> None:
     from labkit.data.augment import Preparation
-    from workbook.storage.readers.fed import FedLoader
+    from workbook.storage.readers.reader import FedLoader
 
     prepare = Preparation(device=torch.device("cpu"), mean=(0, 0, 0), std=(1, 1, 1))
     with opened("torch_pil", forms["jpeg"], workers=0, batch=IMAGES // 6) as reader:

@@ -20,7 +20,7 @@ from workbook.datasets import DRAWN, check_use, described, stored_by_checksum, s
 from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.records import Record
-from workbook.records.reads import ReadEpoch, Reads
+from workbook.records.record import ReadEpoch, Reads
 from workbook.registry import SCALES, STUDIES
 from workbook.results import Results, estimate
 from workbook.storage import images, make_set

@@ -18,10 +18,10 @@ from workbook.workloads import OF_ANY
 
 torch = pytest.importorskip("torch")
 
+from workbook.engines import openvino_on_cpu as openvino  # noqa: E402
 from workbook.engines import support, triton_check  # noqa: E402
-from workbook.engines.adversarial.support import RULES as ADVERSARIAL  # noqa: E402
-from workbook.engines.any_framework import of_gpu  # noqa: E402
-from workbook.engines.openvino import network as openvino  # noqa: E402
+from workbook.engines.common_rules import of_gpu  # noqa: E402
+from workbook.engines.gan_training import RULES as ADVERSARIAL  # noqa: E402
 from workbook.storage import readers  # noqa: E402
 from workbook.workloads import all_reduce, launch_rate, load, matmul  # noqa: E402
 from workbook.workloads._inputs import OF_DOCUMENTS, of_stored  # noqa: E402

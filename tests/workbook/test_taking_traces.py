@@ -24,14 +24,13 @@ from labkit.timing import HostClock
 from tests.commands import apart
 from tests.faulty.campaign import records, run, tiny_profile
 from tests.faulty.campaign import trial as workload_trial
-from workbook.engines import sections
 from workbook.engines.regions import loss_function
 from workbook.records import Blocks, Record, short_hash
 from workbook.records.traced import SECTIONS, Traced, Untraced
 from workbook.runner.afterwards import asked_of_steps
 from workbook.runner.protocol import Pass
-from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, take_trace
-from workbook.trace.taking import FIRST_STEPS, MOST_STEPS
+from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, profiler, take_trace
+from workbook.trace.profiler import FIRST_STEPS, MOST_STEPS
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload, build_workload
 
@@ -220,7 +219,7 @@ def training(data: DataSet, **fields: Any) -> Any:
 def sections_of(step: Callable[[], object]) -> list[str]:
     """Return the sections of a step, in the order in which the host entered them."""
     seen = Pieces()
-    with sections.marked():
+    with profiler.marked():
         take_trace(step, HostClock(), seen, asked_for=1, on_gpu=False)
     (names,) = seen.ranges
     assert names[0] == STEP
@@ -228,7 +227,7 @@ def sections_of(step: Callable[[], object]) -> list[str]:
 
 
 def test_the_names_of_sections_equal_those_of_the_record() -> None:
-    assert get_args(sections.Name) == SECTIONS
+    assert get_args(profiler.Name) == SECTIONS
 
 
 @pytest.mark.parametrize("fields", [{}, {"optimizer": "sgd_fused", "precision": "bf16"}], ids=str)
@@ -244,7 +243,7 @@ def test_marks_surround_a_compiled_graph_without_breaking_it() -> None:
     model = nn.Linear(4, 3)
     compiled = loss_function(model, partial(torch.compile, fullgraph=True, backend="eager"))
     images, labels = torch.ones(2, 4), torch.tensor([0, 2])
-    with sections.marked():
+    with profiler.marked():
         first = compiled(images, labels)
     assert compiled(images, labels) == first == functional.cross_entropy(model(images), labels)
     assert sections_of(lambda: compiled(images, labels)) == ["forward"]

@@ -29,7 +29,7 @@ from tests.traces import (
     written,
 )
 from workbook.trace import Events, UntracedError, read_trace
-from workbook.trace import reading as reading_module
+from workbook.trace import files as reading_module
 
 SOME = [
     step(0, 4),

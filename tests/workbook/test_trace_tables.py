@@ -8,7 +8,7 @@ import pytest
 
 from tests.traces import ADDITION, CONVOLUTION, call, launched, operator, section, step, text, work, written
 from tests.workbook.test_cli import labkit
-from workbook.results.trace_tables import sentence, tables
+from workbook.results.from_trace import sentence, tables
 from workbook.trace import analyse
 
 ON_GPU = [

@@ -30,14 +30,14 @@ from workbook.records.scored import Scored, pack, unpack
 from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
-from workbook.workloads._validation import scoring_split, split_sha256
+from workbook.workloads.infer import scoring_split, split_sha256
 
 torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
 from workbook.engines.batch_norm import fold_back, has_batch_norm, normalise  # noqa: E402
-from workbook.engines.openvino.network import missing  # noqa: E402 - they need torch
-from workbook.engines.scoring import score  # noqa: E402
+from workbook.engines.openvino_on_cpu import missing  # noqa: E402
+from workbook.engines.prediction import score  # noqa: E402
 from workbook.engines.torchvision_files import read_state  # noqa: E402
 from workbook.workloads import _weights  # noqa: E402
 

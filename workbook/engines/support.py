@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 
 from labkit.models import MODELS
+from workbook.engines import openvino_on_cpu as openvino
 from workbook.engines import precision, triton_check
-from workbook.engines.any_framework import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU, of_gpu
+from workbook.engines.common_rules import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU, of_gpu
 from workbook.engines.exchange import data_parallel
-from workbook.engines.openvino import network as openvino
 from workbook.trials.rules import Rule, given
 from workbook.trials.trial import Trial
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from labkit.timing import Clock, time_queries
-from workbook.engines.sections import marked
 from workbook.hardware.profile import Timing
 from workbook.records import Blocks, Queries, short_hash
 from workbook.records.traced import Trace, Traced, Untraced
@@ -27,6 +26,7 @@ from workbook.trace import (
     memory_of_step,
     take_trace,
 )
+from workbook.trace.profiler import marked
 from workbook.trials.trial import OF_NETWORKS, Trial
 from workbook.workloads import Workload
 

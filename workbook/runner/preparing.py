@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit.data import DataSet, open_by_checksum
 from workbook import ranks
 from workbook.datasets import stored_by_checksum
-from workbook.engines.keras.memory import free_keras, reset_peak_of_keras
+from workbook.engines.keras.back_end import free_keras, reset_peak_of_keras
 from workbook.engines.state import begin_anew, reset_compiler, reset_peak_memory
 from workbook.errors import Unsupported
 from workbook.hardware.frameworks import is_keras

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from labkit.data import DataSet
@@ -15,14 +16,35 @@ from labkit.data.order import Shard
 from workbook.engines import gate
 from workbook.engines.device_loader import AnyLoader, DeviceLoader
 from workbook.errors import Unsupported
-from workbook.reuters.unpacking import Unpacked
 from workbook.storage import StoredSet
-from workbook.storage.readers.fed import FedLoader
-from workbook.storage.readers.reader import Reader
+from workbook.storage.readers.reader import FedLoader, Reader
 from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
-from workbook.workloads._reading import bring_cache, describe, open_readers
+from workbook.workloads._readers import bring_cache, describe, open_readers
+
+
+class Unpacked:
+    """Converter from bits, uint8 (B, words / 8), to float32 (B, words) with 1 where a document has the word."""
+
+    def __init__(self, words: int, device: torch.device | str) -> None:
+        self._words, self.device = words, torch.device(device)
+        self._places = torch.arange(8, device=device, dtype=torch.uint8)
+
+    def rewind(self) -> None:
+        """Do nothing, since nothing is drawn at random."""
+
+    def __call__(self, bits: torch.Tensor) -> torch.Tensor:
+        """Return the unpacked rows, float32 (B, words), on the device of `bits`."""
+        return (self._on_host if bits.device.type == "cpu" else self._on_device)(bits)
+
+    def _on_host(self, bits: torch.Tensor) -> torch.Tensor:
+        has = np.unpackbits(bits.numpy(), axis=1, count=self._words, bitorder="little")
+        return torch.from_numpy(has).to(torch.float32)
+
+    def _on_device(self, bits: torch.Tensor) -> torch.Tensor:
+        return ((bits[:, :, None] >> self._places) & 1).flatten(1)[:, : self._words].to(torch.float32)
+
 
 # Fields about pixels, or about networks that take images. With documents, these fields stay at their defaults, so that
 # each configuration has a single key.

@@ -20,7 +20,7 @@ from workbook.storage.readers.reader import Reader
 from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
-from workbook.workloads._reading import bring_cache, describe, open_readers
+from workbook.workloads._readers import bring_cache, describe, open_readers
 
 # fmt: off
 RULES = (

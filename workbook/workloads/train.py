@@ -24,19 +24,17 @@ from labkit.data.order import WHOLE, Shard
 from labkit.models import build as build_model
 from workbook import ranks
 from workbook.engines import gate, precision
-from workbook.engines.captured import CapturedStep
 from workbook.engines.device_loader import HostFed, StaticBatch
 from workbook.engines.exchange.averaging import check_same_everywhere
-from workbook.engines.exchange.stale import StaleTraining
-from workbook.engines.hosted import HostedStep
+from workbook.engines.exchange.stale_updates import StaleTraining
 from workbook.engines.regions import counted_regions
-from workbook.engines.schedule import learning_rates
+from workbook.engines.steps import CapturedStep, HostedStep
 from workbook.engines.support import TRAINING
-from workbook.engines.training import Training
+from workbook.engines.training import Training, learning_rates
 from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
 from workbook.storage.readers import RULES as OF_READER
-from workbook.storage.readers.fed import FedLoader
+from workbook.storage.readers.reader import FedLoader
 from workbook.trace import Held
 from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import Rule, given
@@ -44,7 +42,7 @@ from workbook.trials.trial import Trial
 from workbook.workloads import Scores, Workload
 from workbook.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
 from workbook.workloads._inputs import StoredInputs, inputs_of
-from workbook.workloads._reading import bring_cache
+from workbook.workloads._readers import bring_cache
 from workbook.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500

@@ -1,13 +1,13 @@
 """Rules of support of Keras: which trials it cannot train on its back ends. Imports no back end.
 
-A process with its back end has the rules of its GPU beside them (`any_framework.of_gpu`).
+A process with its back end has the rules of its GPU beside them (`common_rules.of_gpu`).
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from workbook.engines.any_framework import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU
+from workbook.engines.common_rules import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU
 from workbook.engines.keras.networks import KERAS_MODELS
 from workbook.hardware.frameworks import KNOWN, title_of
 from workbook.trials.rules import Rule

@@ -39,11 +39,11 @@ CACHE_PX = 256  # edge of the images of the form `cache`
 ORDERS = ("shuffled", "as stored")
 SHARING = ("torch_pil", "mapped", "resident")  # readers that can share an order
 _CLASSES = {  # the module of each reader, and its class there
-    "torch_pil": ("of_torch", "LoaderReader"),
-    "tf_data": ("of_tensorflow", "TensorFlowReader"),
-    "webdataset": ("of_webdataset", "WebDatasetReader"),
-    "mapped": ("of_cache", "MappedReader"),
-    "resident": ("of_cache", "ResidentReader"),
+    "torch_pil": ("pytorch_readers", "LoaderReader"),
+    "tf_data": ("tensorflow_reader", "TensorFlowReader"),
+    "webdataset": ("pytorch_readers", "WebDatasetReader"),
+    "mapped": ("cache_readers", "MappedReader"),
+    "resident": ("cache_readers", "ResidentReader"),
 }
 _PACKAGES = {  # the module that a reader imports, and how it is installed
     "tf_data": ("tensorflow", "pip install tensorflow-cpu"),
