@@ -68,7 +68,7 @@ def reason_of(record: Record, metric: str) -> str:
 
 
 def test_gradient_bytes_over_nvlink_are_the_mean_over_devices() -> None:
-    record = made(FOUR, told(nvlink(100, 100, 100, 300) | host(loopback_sent=7777)))
+    record = made(FOUR, told(nvlink(0, 100, 200, 300) | host(loopback_sent=7777)))
     assert value(record, "gradient_bytes") == pytest.approx(600 * MB / 4 / STEPS)
 
 
