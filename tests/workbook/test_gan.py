@@ -143,7 +143,7 @@ def test_after_each_step_all_of_the_clipped_critics_weights_lie_within_the_bound
     for value in (2 * CLIP, float("nan")):
         with torch.no_grad():
             training.critic[0].weight[0, 0, 0, 0] = value
-        assert training.out_of_bounds() == f"0.weight of the critic reaches {value:g}, beyond 0.01"
+        assert f"0.weight of the critic reaches {value:g}," in (training.out_of_bounds() or "")
 
 
 @pytest.mark.usefixtures("narrow")
@@ -176,7 +176,6 @@ def test_a_step_takes_five_fresh_batches_and_counts_their_images(digits: DataSet
     workload.step()
     assert not torch.equal(first, workload.run.images) and not torch.equal(noise, workload.run.draws.noise)
     assert workload.facts["parameters"] == sum(w.numel() for w in workload.training.network.parameters())
-    assert "not ImageNet" in workload.facts["data_description"]
     order = EpochOrder(len(digits.train), seed=0)
     order.take(2 * CRITIC_STEPS * 4)
     _, labels = workload.run.loader.next_batch()
@@ -207,27 +206,27 @@ def test_the_gate_refuses_a_broken_training(digits: DataSet, monkeypatch: pytest
         lost.check()
     frozen: Any = build_workload(trial_of(batch=2), digits)
     frozen.training.generator[0].weight.requires_grad_(False)
-    with pytest.raises(GateError, match=r"1 weights got no gradient, generator\.0\.weight first"):
+    with pytest.raises(GateError, match=r"1 weights .* generator\.0\.weight"):
         frozen.check()
     several: Any = build_workload(trial_of(batch=2), digits)
     several.training.critic[-1] = torch.nn.Flatten(1)
-    with pytest.raises(GateError, match=r"the critic gave outputs of shape \[\(2, 1\)\], expected \(2,\)"):
+    with pytest.raises(GateError, match=r"critic .*\(2, 1\).*\(2,\)"):
         several.check()
     monkeypatch.setattr(Adversarial, "clip", lambda self: None)
-    with pytest.raises(GateError, match=r"of the critic reaches .*, beyond 0\.01"):
+    with pytest.raises(GateError, match=r"critic reaches .* 0\.01"):
         build_workload(trial_of(batch=2), digits).check()
 
 
 def test_a_wgan_that_no_engine_trains_is_refused(digits: DataSet) -> None:
-    with pytest.raises(Unsupported, match="CUDA graphs need a GPU"):
+    with pytest.raises(Unsupported, match="need a GPU"):
         build_workload(trial_of(engine="graph"), digits)
 
 
 def test_a_gan_is_neither_trained_as_a_classifier_nor_asked_for_classes(digits: DataSet) -> None:
     for workload in ("train", "infer"):
-        with pytest.raises(Unsupported, match="the gan workload"):
+        with pytest.raises(Unsupported, match="gan workload"):
             build_workload(Trial(workload=workload, model="wgan", device="cpu"), digits)
-    with pytest.raises(UserError, match="inputs of 32 pixels"):
+    with pytest.raises(UserError, match="32 pixels"):
         build_workload(trial_of(image_px=64), digits)
 
 
@@ -305,10 +304,10 @@ def no_generator(run: CapturedIteration) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (no_new_noise, "iteration 2 of the checked mode read other noise"),
-        (other_images, "iteration 1 of the checked mode read other images"),
-        (half_the_generators_rate, "differ from the eager iterations'"),
-        (no_generator, "the estimates differ"),
+        (no_new_noise, "iteration 2 .*other noise"),
+        (other_images, "iteration 1 .*other images"),
+        (half_the_generators_rate, "differ from"),
+        (no_generator, "estimates differ"),
     ],
 )
 def test_the_gate_refuses_faulty_iterations(spoil: Any, said: str, digits: DataSet) -> None:
@@ -326,19 +325,23 @@ def trace(
 
 
 @pytest.mark.parametrize(
-    ("tuned", "said"),
+    ("plain", "tuned", "said"),
     [
-        (trace(estimate=1.02), "estimates differ"),
-        (trace(movement=1.41), "movement differ"),
-        (trace(movement=math.nan), "movement differ from the eager iterations' by nan"),
-        (trace(squares=1.06), "squares or statistics differ"),
-        (trace(statistics=1.06), "squares or statistics differ"),
+        (trace(), trace(estimate=1.02), "estimates differ"),
+        (trace(), trace(movement=1.41), "movement differ"),
+        (trace(), trace(movement=math.nan), "movement .* by nan"),
+        (trace(movement=0.0), trace(), "weights' movement"),
+        (trace(), trace(squares=1.06), "statistics differ"),
+        (trace(), trace(statistics=1.06), "statistics differ"),
     ],
 )
-def test_the_gate_finds_each_difference_of_either_network(tuned: gan_gate.Trace, said: str) -> None:
+def test_the_gate_finds_each_difference_of_either_network(
+    plain: gan_gate.Trace, tuned: gan_gate.Trace, said: str
+) -> None:
     gan_gate.compare(trace(), trace(1.009, 1.39, 1.04, 1.04), "fp32")
+    gan_gate.compare(trace(movement=0.0), trace(movement=0.0), "fp32")
     with pytest.raises(GateError, match=said):
-        gan_gate.compare(trace(), tuned, "fp32")
+        gan_gate.compare(plain, tuned, "fp32")
 
 
 @pytest.mark.usefixtures("narrow")
@@ -411,9 +414,3 @@ def test_a_wgans_recipes_are_named_by_their_engines_and_updated_as_in_the_paper(
     trials = {name: Trial(**recipe) for name, recipe in adversarial("cuda").items()}
     assert list(trials) == [trial.engine for trial in trials.values()] == ["eager", "graph"]
     assert {(trial.optimizer, trial.learning_rate) for trial in trials.values()} == {("rmsprop", 5e-5)}
-
-
-def test_a_movement_that_eager_iterations_lack_is_refused() -> None:
-    gan_gate.compare(trace(movement=0.0), trace(movement=0.0), "fp32")
-    with pytest.raises(GateError, match="weights' movement"):
-        gan_gate.compare(trace(movement=0.0), trace(), "fp32")
