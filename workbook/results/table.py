@@ -71,11 +71,19 @@ class Results:
         >>> frame = workbook.load("h200", "training").frame()
         >>> frame.query("model == 'resnet50'")[["batch", "mode", "pass_number", "images_per_s"]]  # doctest: +SKIP
         """
-        if hosts == "selected":
-            return self._selected.copy()
-        if hosts != "all":
+        if hosts not in ("selected", "all"):
             raise UserError(f"hosts must be 'selected' or 'all', not {hosts!r}.")
-        return _frame([*self.selected, *self.others()]).copy()  # in one piece, so that columns can be added
+        of = self if hosts == "selected" else self.on_all_hosts
+        return of._selected.copy()  # in one piece, so that columns can be added
+
+    def rows(self, trial: Trial) -> pd.DataFrame:
+        """Return the rows of `frame()` of one configuration; it must have records."""
+        return self._selected.iloc[self._places[trial]]
+
+    @cached_property
+    def on_all_hosts(self) -> Results:
+        """The results with those of the other hosts, which are read once."""
+        return Results([*self.selected, *self.others()])
 
     def reasons(self) -> pd.DataFrame:
         """Return `frame()` with the reason for each missing value of a metric, and an empty text for each value."""
@@ -229,6 +237,14 @@ class Results:
     @cached_property
     def _rows(self) -> list[tuple[StudyRecords, Record]]:
         return [(records, record) for records in self.selected for record in _in_order(records)]
+
+    @cached_property
+    def _places(self) -> dict[Trial, list[int]]:
+        """Trial -> the places of its records in `_rows`."""
+        places: dict[Trial, list[int]] = {}
+        for place, (_, record) in enumerate(self._rows):
+            places.setdefault(record.as_trial, []).append(place)
+        return places
 
     @cached_property
     def _selected(self) -> pd.DataFrame:
