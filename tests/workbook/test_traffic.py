@@ -135,14 +135,14 @@ def test_training_runs_and_energy_windows_have_no_gradient_bytes() -> None:
 def test_a_reason_is_that_of_the_trial_of_a_claim() -> None:
     alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
     results = of_records("multi_gpu", [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))])
-    assert "several devices" in Side(results, alone).why_missing("gradient_bytes")
-    assert Side(results, together).why_missing("gradient_bytes").startswith("nothing went over")
+    assert "several devices" in Side(Results([results]), alone).why_missing("gradient_bytes")
+    assert Side(Results([results]), together).why_missing("gradient_bytes").startswith("nothing went over")
 
 
 def test_a_claim_gives_the_reasons_of_all_passes_of_its_trial() -> None:
     lost = made(FOUR, Telemetry(status="lost", reason="the telemetry process was killed"))
     records = [lost, made(FOUR, None).model_copy(update={"pass_number": 2})]
-    reason = Side(of_records("multi_gpu", records), FOUR).why_missing("first_device_utilisation_ratio")
+    reason = Side(Results([of_records("multi_gpu", records)]), FOUR).why_missing("first_device_utilisation_ratio")
     assert reason == "the record holds no telemetry; the telemetry process was killed"
 
 

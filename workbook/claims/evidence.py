@@ -20,7 +20,7 @@ from workbook.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, 
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
 from workbook.results import Results, estimates
 from workbook.results import from_trace as traced
-from workbook.results.estimates import EQUAL
+from workbook.results.estimates import EQUAL, PAIRED_BY
 from workbook.results.intervals import HOSTS
 from workbook.results.metrics import why_missing
 from workbook.results.missing import or_none, why_none
@@ -61,7 +61,7 @@ class Side:
 
         They have the same machine, protocol and scale. Before protocol 3 the shown host is alone.
         """
-        if (self.rows["protocol"] < OVER_HOSTS_FROM).any():
+        if len(self.study.on_all_hosts.selected) < HOSTS or (self.rows["protocol"] < OVER_HOSTS_FROM).any():
             return self.rows
         rows = self.study.on_all_hosts.rows(self.trial).query("status == 'ok'")
         kinds = {host: set(map(tuple, of[[*EQUAL]].to_numpy())) for host, of in rows.groupby("host")}
@@ -123,18 +123,19 @@ class Evidence:
     results: Callable[[str, str], StudyRecords]
     others: Callable[[str, str], Sequence[StudyRecords]] = lambda _, __: ()
     unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, by `results`
-    _tables: dict[tuple[str, str], Results] = field(default_factory=dict)  # each table is made once
+    _sides: dict[tuple[str, str], list[Side]] = field(default_factory=dict)  # each table is made once
 
     def sides(self, study: str, *, across: bool) -> list[Side]:
         """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
-        return [Side(self._table(name, study), trial) for name in names for trial in self.results(name, study).by_trial]
+        return [side for name in names for side in self._sides_of(name, study)]
 
-    def _table(self, profile: str, study: str) -> Results:
+    def _sides_of(self, profile: str, study: str) -> list[Side]:
         place = (profile, study)
-        if place not in self._tables:
-            self._tables[place] = Results([self.results(*place)], partial(self.others, *place))
-        return self._tables[place]
+        if place not in self._sides:
+            table = Results([self.results(*place)], partial(self.others, *place))
+            self._sides[place] = [Side(table, trial) for trial in self.results(*place).by_trial]
+        return self._sides[place]
 
 
 MAY_BE_NONE = frozenset({"steps_before"})  # fields in which 0 is a valid size
@@ -264,7 +265,10 @@ def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
     the host. Else they are of the shown host.
     """
     if any(side.depends_on_host(metric) for side, metric in wanted):
-        pooled = [(side.field("profile"), side.rows_of_equal_hosts.dropna(subset=metric)) for side, metric in wanted]
+        pooled = [
+            (side.field("profile"), side.rows_of_equal_hosts[[*PAIRED_BY, metric]].dropna(subset=metric))
+            for side, metric in wanted
+        ]
         common: dict[str, set[str]] = {}
         for profile, rows in pooled:
             common[profile] = common.get(profile, set(rows["host"])) & set(rows["host"])

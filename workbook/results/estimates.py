@@ -55,6 +55,7 @@ _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts":
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
+PAIRED_BY = ["pass_number", "planned_passes", "process", *OWN_PROCESSES, *RECORDS]  # what `compare` reads of rows
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[..., Interval | None]
 # The forms of two sides: over passes, and over the images that both classified.
@@ -208,7 +209,10 @@ def compare(
     paired = _same_records(above, below) and are_planned_alike(first, second, (_planned(above), _planned(below)))
     has_processes = {"process", *OWN_PROCESSES} <= set(above) & set(below)
     if paired and has_processes and all(set(above[name]) == set(below[name]) for name in OWN_PROCESSES):
-        processes = [rows.set_index(["host", "pass_number"])["process"].to_dict() for rows in (above, below)]
+        processes = [
+            dict(zip(zip(rows["host"], rows["pass_number"], strict=True), rows["process"], strict=True))
+            for rows in (above, below)
+        ]
         first, second = in_one_process((first, second), processes)
     return of_passes(first, second, paired=paired)
 

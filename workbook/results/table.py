@@ -73,8 +73,7 @@ class Results:
         """
         if hosts not in ("selected", "all"):
             raise UserError(f"hosts must be 'selected' or 'all', not {hosts!r}.")
-        of = self if hosts == "selected" else self.on_all_hosts
-        return of._selected.copy()  # in one piece, so that columns can be added
+        return (self if hosts == "selected" else self.on_all_hosts)._selected.copy()
 
     def rows(self, trial: Trial) -> pd.DataFrame:
         """Return the rows of `frame()` of one configuration; it must have records."""
@@ -248,7 +247,7 @@ class Results:
 
     @cached_property
     def _selected(self) -> pd.DataFrame:
-        return _frame(self.selected)
+        return _frame(self.selected).copy()  # in one piece, so that rows are chosen and columns are added fast
 
     @property
     def _keys(self) -> list[str]:
