@@ -321,10 +321,13 @@ def _in_order(records: StudyRecords) -> list[Record]:
 
 
 def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
-    rows = [_row(records, record) for records in groups for record in _in_order(records)]
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, "key_hash"])
-    kinds = {**dict.fromkeys(METRICS, float), **dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)}
-    return frame.astype(kinds)
+    pairs = [(records, record) for records in groups for record in _in_order(records)]
+    about = [name for name in COLUMNS if name not in METRICS]
+    texts = pd.DataFrame([_row(*pair) for pair in pairs], columns=[*about, "key_hash"])
+    texts = texts.astype({**dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)})
+    values = np.array([[metric_of(*pair, metric) for metric in METRICS] for pair in pairs], dtype=float)
+    numbers = pd.DataFrame(values.reshape(len(pairs), len(METRICS)), columns=list(METRICS))
+    return pd.concat([texts[about], numbers, texts["key_hash"]], axis=1)
 
 
 def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
@@ -350,7 +353,6 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "image_set": image_set(record),
         "status": record.status,
         "reason": record.dated_reason,
-        **{metric: metric_of(records, record, metric) for metric in METRICS},
         "key_hash": short_hash(record.key),
     }
 
