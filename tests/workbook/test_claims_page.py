@@ -30,10 +30,9 @@ from tests.workbook.test_site import (
     taken,
     texts,
 )
-from workbook.claims.dates import committed
 from workbook.claims.findings import Findings, _starts, finding_html, newer_tests
 from workbook.claims.judge import judge_all
-from workbook.claims.papers import Paper
+from workbook.claims.papers import Paper, committed
 from workbook.claims.reports import evidence
 from workbook.claims.verdict import GROUPS, VERDICTS, Finding
 from workbook.records import Record, parse_line

@@ -1,8 +1,11 @@
 """Verdicts on the papers' claims from recorded trials.
 
-evidence     the trials that a test selects, and their values by pass
+papers       the papers with their claims, and when the tests of a claim last changed
+evidence     the trials that a test selects, and their effects by the arithmetic of `workbook.results`
+effects      effects over images, and of epochs to a target that some runs never reach
+verdict      bounds, cases, judged tests and findings
 cases        one effect compared with a test's bound and with the published magnitude
-shapes       the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
+shapes       the shapes of a test: level, ratio, difference, trend, order, alike, differs
 judge        the verdict on a claim from its cases
 scope        how the trials differ from the paper's set-up, and what of the claim's sentence is not judged
 cases_table  the cases of a test as HTML

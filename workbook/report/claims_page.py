@@ -24,7 +24,7 @@ def write_claims(
 ) -> None:
     """Write the page atomically. `title` names the hardware; `links` are (address, text) of other pages.
 
-    `days` are the times at which tests of claims last changed, of `workbook.claims.dates.committed`.
+    `days` are the times at which tests of claims last changed, of `workbook.claims.papers.committed`.
     """
     claims = sorted(findings.findings, key=_place(findings.findings))
     papers = {finding.paper.id: finding.paper for finding in claims}
