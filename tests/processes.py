@@ -92,7 +92,10 @@ def result_of(module: str, *arguments: str, **environment: str) -> dict[str, Any
     process = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         env={**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        **{"cwd": ROOT, "capture_output": True, "text": True, "check": False},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert process.returncode == 0, process.stderr[-3000:]
     result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])

@@ -30,10 +30,9 @@ from tests.workbook.test_site import (
     taken,
     texts,
 )
-from workbook.claims.dates import committed
 from workbook.claims.findings import Findings, newer_tests
 from workbook.claims.judge import judge_all
-from workbook.claims.papers import Exhibit, Paper
+from workbook.claims.papers import Exhibit, Paper, committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.claims.rows import AFTER, AMONG, BEFORE, claim_row
 from workbook.claims.verdict import GROUPS, VERDICTS, Finding

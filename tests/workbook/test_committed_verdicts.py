@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pandas as pd
 import pytest
 
 from tests.committed import committed_reports
@@ -11,7 +12,7 @@ from workbook.claims import Findings
 from workbook.claims.reports import evidence, verdicts
 from workbook.claims.verdict import FEWEST_RUNS, TESTED
 from workbook.paths import ROOT
-from workbook.results import difference, load
+from workbook.results import difference, load, ratio
 from workbook.studies import batch_runs
 
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
@@ -89,3 +90,17 @@ def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: py
     behind = difference(at_seconds, "top1", over={"batch": int(told[2])}, by="batch")
     assert {f"{batch:,}" for batch in behind["batch"]} == set(told[3].split(" or "))
     assert (behind["high"] < 0).all()
+
+
+def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findings: dict[str, Findings]) -> None:
+    judged = [judged for finding in findings["h100"].findings for judged in finding.tests]
+    cases = [case for of_test in judged if of_test.test.shape == "ratio" for case in of_test.cases if case.effect]
+    over_passes = [case for case in cases if len(case.sides) == 2 and not (case.is_by_image or case.is_least)]
+    assert len(over_passes) > 20
+    for case in over_passes:
+        sides = [side.rows.assign(side=name) for name, side in zip(("over", "under"), case.sides, strict=True)]
+        table = ratio(pd.concat(sides), case.metric, over={"side": "under"}, by="side")
+        assert case.effect is not None
+        assert table[["value", "low", "high"]].to_numpy().tolist() == [
+            [case.effect.point, case.effect.low, case.effect.high]
+        ], case.label

@@ -407,9 +407,10 @@ def test_epochs_count_what_is_read_from_storage(
 
 def test_a_claim_meets_a_trial_that_reads_files_only_if_its_test_names_a_field_of_it() -> None:
     from workbook.claims.evidence import Side, select
+    from workbook.results import Results
 
     plain, cold = replace(TRAIN, form="embedded", reader="own", workers=0), replace(TRAIN, cache="cold", epochs=1)
-    sides: list[Any] = [Side(None, trial) for trial in (plain, TRAIN, cold)]  # type: ignore[arg-type]
+    sides: list[Any] = [Side(Results([]), trial) for trial in (plain, TRAIN, cold)]
 
     def met(**wanted: Any) -> list[Trial]:
         return [side.trial for side in select(sides, wanted)]

@@ -19,8 +19,7 @@ from bs4 import BeautifulSoup, Tag
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.workbook.made_telemetry import PAPERS, hopper, made
-from workbook.claims.dates import committed
-from workbook.claims.papers import Paper
+from workbook.claims.papers import Paper, committed
 from workbook.claims.reports import evidence
 from workbook.hardware.host import Host
 from workbook.hardware.profile import load_profile

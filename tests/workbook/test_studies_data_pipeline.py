@@ -148,7 +148,8 @@ def test_only_a_job_over_several_nodes_has_trials_over_nodes() -> None:
 
 
 def test_every_claim_about_several_nodes_has_a_case_in_a_job_over_two() -> None:
-    sides = [Side(cast(Any, Planned(load_profile("h200_x4"), STUDIES[STUDY])), t) for t in planned("h200_x4", nodes=2)]
+    study = Results([cast(Any, Planned(load_profile("h200_x4"), STUDIES[STUDY]))])
+    sides = [Side(study, trial) for trial in planned("h200_x4", nodes=2)]
     tests = [(claim, place, test) for claim, place, test in each_test() if STUDY in claim.studies_of(test)]
     assert tests and [(claim.id, place) for claim, place, test in tests if not has_case(test, sides)] == [
         ("dell_p100-ethernet-io", 0)  # names GoogLeNet and Inception-BN; the plan trains Dell's ResNet-50

@@ -23,6 +23,7 @@ from workbook.records.traced import (
     Traced,
     Untraced,
 )
+from workbook.results import Results
 from workbook.results import from_trace as traced
 from workbook.results.metrics import metric_of, why_missing
 from workbook.results.missing import or_none
@@ -192,17 +193,18 @@ def test_without_a_trace_a_metric_is_missing_with_a_reason(name: str) -> None:
 
 def test_the_convolution_kernel_is_a_label() -> None:
     made = record(trace())
-    assert Side(of_records(STUDY, [made]), TRIAL).labels("convolution_kernel") == ["sgemm"]
+    assert Side(Results([of_records(STUDY, [made])]), TRIAL).labels("convolution_kernel") == ["sgemm"]
     assert or_none(traced.label, record(None), "convolution_kernel") is None
     assert traced.label(made.model_copy(update={"facts": {"stem": "cifar"}}), "stem") == "cifar"
 
 
 def test_an_operator_is_not_labelled_as_a_kernel() -> None:
     on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
-    side = Side(of_records(STUDY, [record(trace(of="operators"), on_cpu)], hw="cpu"), on_cpu)
+    side = Side(Results([of_records(STUDY, [record(trace(of="operators"), on_cpu)], hw="cpu")]), on_cpu)
     assert side.labels("convolution_kernel") == []
     assert "operator" in side.why_no_label("convolution_kernel")
-    assert "no steps" in Side(of_records(STUDY, [record(None)]), TRIAL).why_no_label("convolution_kernel")
+    untraced = Side(Results([of_records(STUDY, [record(None)])]), TRIAL)
+    assert "no steps" in untraced.why_no_label("convolution_kernel")
 
 
 def test_fp32_utilisation_is_flop_over_the_nominal_peak_and_the_timed_step() -> None:

@@ -158,13 +158,13 @@ def test_a_missing_value_has_its_reason(metric: str, record: Record, fact: str) 
 def test_a_reason_is_that_of_the_trial_of_a_claim() -> None:
     alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
     results = of_records("multi_gpu", [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))])
-    assert "several devices" in Side(results, alone).why_missing("gradient_bytes")
-    assert "nothing went" in Side(results, together).why_missing("gradient_bytes")
+    assert "several devices" in Side(Results([results]), alone).why_missing("gradient_bytes")
+    assert "nothing went" in Side(Results([results]), together).why_missing("gradient_bytes")
 
 
 def test_a_claim_gives_the_reasons_of_all_passes_of_its_trial() -> None:
     records = [made(FOUR, LOST), made(FOUR, None).model_copy(update={"pass_number": 2})]
-    reason = Side(of_records("multi_gpu", records), FOUR).why_missing("first_device_utilisation_ratio")
+    reason = Side(Results([of_records("multi_gpu", records)]), FOUR).why_missing("first_device_utilisation_ratio")
     assert len(reason.split("; ")) == 2 and LOST.reason in reason.split("; ")
 
 

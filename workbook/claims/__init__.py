@@ -1,12 +1,15 @@
 """Verdicts on the papers' claims from recorded trials.
 
-evidence  the trials that a test selects, and their values by pass
-cases     one effect compared with a test's bound and with the published magnitude
-shapes    the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
-judge     the verdict on a claim from its cases
-scope     how the trials differ from the paper's set-up, and what of the claim's sentence is not judged
-rows      claims and cases as plain data for the templates of `workbook.show`
-findings  claims with their verdicts: counted, in sentences and as a frame
+papers       the papers with their claims, and when the tests of a claim last changed
+evidence     the trials that a test selects, and their effects by the arithmetic of `workbook.results`
+effects      effects over images, and of epochs to a target that some runs never reach
+verdict      bounds, cases, judged tests and findings
+cases        one effect compared with a test's bound and with the published magnitude
+shapes       the shapes of a test: level, ratio, difference, trend, order, alike, differs
+judge        the verdict on a claim from its cases
+scope        how the trials differ from the paper's set-up, and what of the claim's sentence is not judged
+rows         claims and cases as plain data for the templates of `workbook.show`
+findings     claims with their verdicts: counted, in sentences and as a frame
 """
 
 from workbook.claims.evidence import Evidence

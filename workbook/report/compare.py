@@ -7,7 +7,7 @@ import time
 
 from labkit.errors import UserError, unknown
 from labkit.files import temporary_folder
-from workbook.claims.dates import committed
+from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.host import this_host
 from workbook.paths import as_typed, notebook_of

@@ -21,7 +21,7 @@ from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
 from workbook.claims import GROUPS, Evidence, newer_tests
-from workbook.claims.dates import committed
+from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.hardware.host import Host
 from workbook.hardware.profile import Profile, load_profile, profile_names

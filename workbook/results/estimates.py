@@ -45,6 +45,7 @@ _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts":
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
+PAIRED_BY = ["pass_number", "planned_passes", "process", *OWN_PROCESSES, *RECORDS]  # what `compare` reads of rows
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[..., Interval | None]
 # The forms of two sides: over passes, and over the images that both classified.
@@ -75,7 +76,7 @@ def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> p
     varying = _varying(measured, by)
     for key, group in _groups(measured, by):
         _check_one_configuration(group, varying)
-        rows.append({**key, **_estimated(level_of(_passes(group, metric), metric), group)})
+        rows.append({**key, **_estimated(level(group, metric), group)})
     return _as_table(rows, data, by, metric, "level")
 
 
@@ -109,7 +110,6 @@ def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: 
 def _compared(
     data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], form: str
 ) -> pd.DataFrame:
-    of_passes, of_images = _FORMS[form]
     if not isinstance(over, Mapping) or not over:
         raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
     by = unique(by)
@@ -130,12 +130,7 @@ def _compared(
         _check_one_configuration(group, varying)
         _check_one_configuration(base, varying_base)
         _check_shared_hosts(group, base)
-        if "image" in group:
-            found = of_images(*_answers(group, base, metric))
-        else:
-            first, second, paired = _sides(group, base, metric)
-            found = of_passes(first, second, paired=paired)
-        rows.append({**key, **_estimated(found, group)})
+        rows.append({**key, **_estimated(compare(form, group, base, metric), group)})
     if not (rows or is_base.all() or is_report() or NOT_MEASURED in over.values()):
         warnings.warn(f"the {form} has no row: {_why_no_row(measured, metric, over, shared)}.", stacklevel=3)
     return _as_table(rows, data, by, metric, form)
@@ -184,18 +179,32 @@ def _check_over(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
             raise UserError(f"the column {name} never holds {value!r}; nearest: {near}. This table has {held}.")
 
 
-def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes, bool]:
-    """Return the values of both sides, and whether to compare them within passes."""
-    first, second = _passes(above, metric), _passes(below, metric)
-    if not _same_records(above, below) or not are_planned_alike(first, second, (_planned(above), _planned(below))):
-        return first, second, False
-    if not {"process", *OWN_PROCESSES} <= set(above) & set(below) or any(
-        set(above[name]) != set(below[name]) for name in OWN_PROCESSES
-    ):
-        return first, second, True
-    keys = [dict(zip(zip(d["host"], d["pass_number"], strict=True), d["process"], strict=True)) for d in (above, below)]
-    first, second = in_one_process((first, second), keys)
-    return first, second, True
+def level(rows: pd.DataFrame, metric: str) -> Interval | None:
+    """Return the interval of a metric of one configuration, from its rows; None without a value."""
+    return level_of(passes(rows, metric), metric)
+
+
+def compare(
+    form: str, above: pd.DataFrame, below: pd.DataFrame, metric: str, metric_below: str | None = None
+) -> Interval | None:
+    """Return the "ratio" or "difference" of two configurations from their rows, or None without values of both.
+
+    `metric_below` is another metric of `below`. This is the arithmetic of `ratio` and `difference`, which explain when
+    two sides are compared within passes, and of every verdict on a claim.
+    """
+    of_passes, of_images = _FORMS[form]
+    if "image" in above:
+        return of_images(*_answers(above, below, metric))
+    first, second = passes(above, metric), passes(below, metric_below or metric)
+    paired = _same_records(above, below) and are_planned_alike(first, second, (_planned(above), _planned(below)))
+    has_processes = {"process", *OWN_PROCESSES} <= set(above) & set(below)
+    if paired and has_processes and all(set(above[name]) == set(below[name]) for name in OWN_PROCESSES):
+        processes = [
+            dict(zip(zip(rows["host"], rows["pass_number"], strict=True), rows["process"], strict=True))
+            for rows in (above, below)
+        ]
+        first, second = in_one_process((first, second), processes)
+    return of_passes(first, second, paired=paired)
 
 
 def _planned(group: pd.DataFrame) -> float:
@@ -217,9 +226,10 @@ def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
     return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
 
 
-def _passes(group: pd.DataFrame, metric: str) -> Passes:
-    hosts = group["host"] if "host" in group else [""] * len(group)
-    return dict(zip(zip(hosts, group["pass_number"], strict=True), group[metric].astype(float), strict=True))
+def passes(rows: pd.DataFrame, metric: str) -> Passes:
+    """Return (host, pass number) -> value of a metric, from the rows of one configuration that have one."""
+    values = zip(rows["host"], rows["pass_number"], rows[metric].astype(float), strict=True)
+    return {(host, number): value for host, number, value in values if math.isfinite(value)}
 
 
 def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
