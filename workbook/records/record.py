@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -238,7 +239,7 @@ class Record(_Part):
     @property
     def as_trial(self) -> Trial:
         """The trial that was measured."""
-        return trial_from_dict(self.trial)
+        return _trial_of(json.dumps(self.trial))
 
     def number(self, fact: str) -> float | None:
         """Return a number that the workload reported; None without it, and for any other value."""
@@ -274,6 +275,11 @@ class Record(_Part):
         ordered = {"schema": values.pop("schema_version"), **values}
         ordered = {("pass" if name == "pass_number" else name): value for name, value in ordered.items()}
         return json.dumps(ordered, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+@lru_cache(maxsize=8192)  # checking a trial takes longer than reading its line, and a site asks for each often
+def _trial_of(values: str) -> Trial:
+    return trial_from_dict(json.loads(values))
 
 
 def parse_line(line: str) -> Record:
