@@ -41,7 +41,7 @@ help:  ## list the targets
 	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 WEIGHTS=/folder"
 	@echo "             TIME=45m (begin no round that would end later; the first makes a complete site)"
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
-	@echo "             KEEP_TRACES=1 (keep a file of each traced trial, for Perfetto or labkit trace)"
+	@echo "             KEEP_TRACES=1 (keep a file of each trace, for Perfetto or labkit trace)"
 	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
 	@echo "             LAB=\"--no-browser --port 9000\" (options of JupyterLab)"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
@@ -77,7 +77,7 @@ render: $(INSTALLED)  ## the site of HW=x from its records, measuring nothing (a
 compare: $(INSTALLED)  ## all recorded profiles side by side [BASELINE=profile]
 	@$(LABKIT) compare
 
-plan: $(INSTALLED)  ## the trials that a report would run, and the time they should take
+plan: $(INSTALLED)  ## the configurations that a report would run, and the time they should take
 	@$(LABKIT) plan
 
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed

@@ -39,7 +39,7 @@ from workbook.records.store import Store
 from workbook.runner import measure
 from workbook.statistics import Interval, log_interval
 from workbook.trials.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
-from workbook.trials.trial import INTERCONNECTS, Trial
+from workbook.trials.trial import WORDS, Trial
 from workbook.workloads import Workload
 from workbook.workloads.train import build as build_training
 
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--rivals", action="store_true", help="also with PyTorch's own exchange and with ZeRO")
     parser.add_argument("--records", default="", help="a folder for records, from which an interrupted run goes on")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a trial counts as hanging")
-    parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
+    parser.add_argument("--interconnect", choices=WORDS["interconnect"], default="direct")
     options = parser.parse_args()
     host = this_host()
     there = len(host.gpus) if options.device == "cuda" else usable_threads()

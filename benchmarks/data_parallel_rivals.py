@@ -15,8 +15,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from labkit.data import DataSet
 from workbook import ranks
-from workbook.engines.captured import CapturedStep
 from workbook.engines.regions import loss_function
+from workbook.engines.steps import CapturedStep
 from workbook.engines.training import Training
 from workbook.trials.recipes import MOMENTUM, WEIGHT_DECAY
 from workbook.trials.trial import Trial

@@ -20,9 +20,9 @@ import torch
 
 from labkit.data import DataSet, open_data
 from workbook.engines.batch_norm import fold_batch_norm
-from workbook.engines.calibration import calibration_batches
+from workbook.engines.fused.arithmetic import STEPS, calibrate
 from workbook.engines.fused.graph import IMAGES, Graph, read
-from workbook.engines.fused.ranges import STEPS, calibrate
+from workbook.engines.inference_images import calibration_batches
 from workbook.engines.state import free_memory
 from workbook.records.scored import Scored
 from workbook.statistics import paired_share_difference

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.models import build
-from workbook.engines.openvino.network import compile_converted, convert, missing, quantise
+from workbook.engines.openvino_on_cpu import compile_converted, convert, missing, quantise
 from workbook.hardware.host import this_host
 from workbook.statistics import log_interval
 

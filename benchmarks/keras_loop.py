@@ -25,7 +25,7 @@ import numpy as np
 
 from labkit.data import DataSet, open_data
 from labkit.timing import HostClock
-from workbook.engines.keras import process
+from workbook.engines.keras import back_end
 from workbook.engines.state import quiet_collector
 from workbook.hardware.frameworks import title_of
 from workbook.statistics import Interval, log_interval
@@ -95,7 +95,7 @@ def compare(trial: Trial, peer: str, pairs: int) -> tuple[Interval, float]:
 
 def fitted(trial: Trial, peer: str, data: DataSet, steps: int) -> Callable[[], object]:
     """Return a call of `model.fit` for `steps` steps. Its end reads the loss and therefore waits for the device."""
-    keras = process.enter(trial.framework)
+    keras = back_end.enter(trial.framework)
     if peer == "same":
         from workbook.engines.keras.networks import build
         from workbook.engines.keras.sgd import TorchSGD

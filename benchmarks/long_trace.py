@@ -20,8 +20,8 @@ import torch
 
 from labkit.data import open_data
 from labkit.timing import CudaClock, HostClock
-from workbook.engines.sections import marked
 from workbook.trace import Analysis, take_trace
+from workbook.trace.profiler import marked
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 

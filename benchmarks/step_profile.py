@@ -14,9 +14,9 @@ import sys
 
 from labkit.data import open_data
 from labkit.timing import CudaClock, HostClock
-from workbook.engines.sections import marked
-from workbook.results.trace_tables import sentence, tables
+from workbook.results.from_trace import sentence, tables
 from workbook.trace import Analysis, take_trace
+from workbook.trace.profiler import marked
 from workbook.trials.recipes import CAPTURED, COMPILED
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload

@@ -39,12 +39,6 @@ class _BeforeRegistrations:
             _declare_missing()
 
 
-def repair_import() -> None:
-    """Let every later `import torchvision` of this process succeed, whether its operators load or not."""
-    if _BeforeRegistrations not in sys.meta_path:
-        sys.meta_path.insert(0, _BeforeRegistrations)
-
-
 def _declare_missing() -> None:
     import torch
 
@@ -57,7 +51,8 @@ def _declare_missing() -> None:
 
 def import_torchvision() -> ModuleType:
     """Return the torchvision module, with its models and transforms."""
-    repair_import()
+    if _BeforeRegistrations not in sys.meta_path:
+        sys.meta_path.insert(0, _BeforeRegistrations)
     return importlib.import_module("torchvision")
 
 

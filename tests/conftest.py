@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -142,6 +143,24 @@ def report() -> Path:
 def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> commands.Site:
     """Return a site that is rendered once for all tests. Tests must only read it."""
     return commands.rendered(once(tmp_path_factory, "site", lambda folder: commands.render(folder, shared_cache)))
+
+
+@pytest.fixture
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Yield a folder on a disk of its own, of 4 MB or of the fixture's parameter in MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', 4)}m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("mounting a small disk needs the command mount")
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk needs root: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from torch import nn
 
 from labkit.models import build
 from labkit.torchvision_import import import_torchvision
-from workbook.engines.damping import damp
+from workbook.engines.comparison import damp
 from workbook.engines.keras import networks as in_keras
-from workbook.engines.keras.networks import resnet50
-from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch, pairs
+from workbook.engines.keras.networks import architectures
+from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch, pairs
 from workbook.engines.keras.sgd import TorchSGD
 from workbook.engines.training import plain_sgd
 
@@ -59,7 +59,8 @@ def shorten_resnet50(first: int) -> None:
     With two blocks, the network has both kinds: the later blocks of a stage add their input unchanged.
     """
     blocks = [first, 1, 1, 1]
-    resnet50.STAGES = tuple((width, number) for (width, _), number in zip(resnet50.STAGES, blocks, strict=True))
+    stages = zip(architectures.RESNET50_STAGES, blocks, strict=True)
+    architectures.RESNET50_STAGES = tuple((width, number) for (width, _), number in stages)
     resnet = import_torchvision().models.resnet
     short = partial(resnet.ResNet, resnet.Bottleneck, blocks)
     resnet.resnet50 = import_torchvision().models.resnet50 = lambda weights, **options: short(**options)

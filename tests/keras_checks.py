@@ -20,7 +20,7 @@ from labkit.models import input_sizes
 from labkit.models.facts import variants
 from tests.keras_beside_torch import apart, compare, predict, shorten_resnet50
 from workbook.engines.keras import networks as in_keras
-from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch, pairs
+from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch, pairs
 from workbook.engines.keras.networks.layers import Layers
 from workbook.engines.keras.sgd import TorchSGD
 

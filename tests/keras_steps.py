@@ -18,12 +18,11 @@ import torch
 from labkit.data import DataSet, open_data
 from labkit.models import build
 from tests.keras_beside_torch import settle, shorten_resnet50
-from workbook.engines.damping import damp
+from workbook.engines.comparison import damp
 from workbook.engines.keras import reference
-from workbook.engines.keras.back_ends import make_training
-from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
-from workbook.engines.keras.training import KerasTraining, Pixels
+from workbook.engines.keras.back_end import make_training
+from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch
+from workbook.engines.keras.training import HostBatch, KerasTraining, Pixels
 from workbook.engines.training import plain_sgd
 from workbook.errors import GateError
 from workbook.trials.trial import Trial

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "matplotlib")
 
 PATIENCE_S = 150.0  # for conditions that take a second on an idle machine; half of a test's time limit
 
@@ -70,3 +78,25 @@ def command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
+
+
+def frameworks_after(*modules: str, then: str = "") -> list[str]:
+    """Return the FRAMEWORKS that a new process has imported after these modules and the statement `then`."""
+    script = f"import json, sys, {', '.join(modules)}\n{then}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in FRAMEWORKS if name in json.loads(done.stdout)]
+
+
+def result_of(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """Run a module of the tests in a new process with one thread of TensorFlow. Return the JSON of its last line."""
+    process = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env={**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result

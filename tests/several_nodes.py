@@ -1,7 +1,8 @@
 """Nodes without Slurm: the process of each node runs on this machine, or where its command leads.
 
-`python -m tests.several_nodes COMMANDS` starts them. COMMANDS is a JSON list. The program gives each command its node
-number and ends with the commands. Like srun, it terminates all of them soon after one has failed.
+`python -m tests.several_nodes ADDRESS COMMANDS` starts them. COMMANDS is a JSON list; nodes reach the first one at
+ADDRESS. The program gives each command its node number and ends with the commands. Like srun, it terminates all of them
+soon after one has failed, and the first has its stdin.
 """
 
 from __future__ import annotations
@@ -13,38 +14,31 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import BinaryIO
 
-from workbook.runner.nodes.allocation import ON_EACH_NODE
-from workbook.runner.protocol import ADDRESS, NODE
+from workbook.runner.nodes.allocation import Nodes
 
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(Nodes):
     """Nodes with a prefix each (`before`) to the same command. `address` is where nodes reach the runner."""
 
+    count: int = 2
     before: tuple[tuple[str, ...], ...] = ((), ())
     address: str = "127.0.0.1"
 
-    @property
-    def count(self) -> int:
-        return len(self.before)
-
-    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        commands = [[*prefix, *ON_EACH_NODE] for prefix in self.before[:number]]
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.several_nodes", json.dumps(commands)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**environment, ADDRESS: self.address + environment[ADDRESS]},
-            start_new_session=True,
-        )
+    def on_each(self, number: int, command: list[str]) -> list[str]:
+        commands = [[*prefix, *command] for prefix in self.before[:number]]
+        return [sys.executable, "-m", "tests.several_nodes", self.address, json.dumps(commands)]
 
 
-def main(commands: list[list[str]]) -> int:
+def main(address: str, commands: list[list[str]]) -> int:
     nodes = [
-        subprocess.Popen(command, env={**os.environ, NODE: str(number)}) for number, command in enumerate(commands)
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL if number else None,
+            env={**os.environ, "SLURM_NODEID": str(number), "SLURM_LAUNCH_NODE_IPADDR": address},
+        )
+        for number, command in enumerate(commands)
     ]
     while True:
         codes = [node.poll() for node in nodes]
@@ -58,4 +52,4 @@ def main(commands: list[list[str]]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1])))
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

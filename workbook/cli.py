@@ -23,7 +23,6 @@ from labkit.errors import LabkitError, UserError, unknown
 from labkit.files import users_path
 from workbook.home import replace_unwritable_folders
 from workbook.registry import check_scale
-from workbook.trials.label import trial_label
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 data_app = typer.Typer(no_args_is_help=True, help="What DATA= names.")
@@ -42,7 +41,8 @@ Weights = Annotated[
 Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 KeepTraces = Annotated[
-    str, typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each traced trial, for Perfetto.")
+    str,
+    typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each trace, for Perfetto."),
 ]
 Time = Annotated[str, typer.Option("--time", envvar="TIME", help="No further round after it: 45m, 1h30m.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
@@ -128,7 +128,7 @@ def report(
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     number = _nodes(on, nodes)
     if on:
-        from workbook.cluster import report_on_slurm
+        from workbook.slurm import report_on_slurm
 
         raise typer.Exit(report_on_slurm(request, nodes=number))
     raise typer.Exit(make_report(request))
@@ -164,17 +164,18 @@ def plan(
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
-    """List the trials that a report would run, and the time they should take. The hardware may be elsewhere."""
+    """List the trials that a report would run, which are unsupported, and the time. The hardware may be elsewhere."""
+    from workbook.hardware.matching import mismatch
     from workbook.report.make import make_plan
     from workbook.report.plan import line_of_rounds
 
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     _nodes(on, nodes)
-    _, plans = make_plan(request, elsewhere=True)
+    session, plans = make_plan(request, elsewhere=True)
+    elsewhere = mismatch(session.profile, session.host) is not None
     for study_plan in plans:
         print(study_plan.line())
-        for trial in study_plan.trials:
-            print(f"      {trial_label(trial, beside=study_plan.trials)}")
+        print(*study_plan.lines_of_trials(elsewhere=elsewhere), sep="\n")
     print(line_of_rounds(plans))
 
 
@@ -227,7 +228,7 @@ def trace(
     ],
 ) -> None:
     """Summarise traces of PyTorch's profiler: kernels by class, gaps, copies, calls, sections."""
-    from workbook.results.trace_tables import sentence, tables
+    from workbook.results.from_trace import sentence, tables
     from workbook.trace import analyse
 
     for number, file in enumerate(files):

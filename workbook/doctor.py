@@ -31,8 +31,8 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, and no file is
 def examine() -> Iterator[tuple[bool | None, str]]:
     """Yield each finding as its state (True = fine, False = must be fixed, None = a note) and a sentence."""
     host = this_host()
-    yield True, f"This machine: {host.summary()}; {host.os}, Python {host.python}; host id {host.id}."
-    yield None, f"The host id goes by {host.recognised_by}."
+    yield True, f"This machine: {host.summary()}; {host.os}, Python {host.python}; machine {host.id}."
+    yield None, f"The id of the machine goes by {host.recognised_by}."
     for note in host.notes:
         yield False, note
     for gpu in host.foreign_gpus:
@@ -114,8 +114,8 @@ def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
     wanted = ("cc", "gcc", "clang") if on_gpu else ("g++", "c++", "clang++")
     compiler = next(filter(None, map(shutil.which, wanted)), None)
     if compiler:
-        return True, f"Engines that compile can use {compiler}."
-    lost = "tuned trials" if on_gpu else "trials with the engine `compile`"
+        return True, f"Modes that compile can use {compiler}."
+    lost = "tuned configurations" if on_gpu else "the mode `compile`"
     return None, f"No compiler ({', '.join(wanted)}): {lost} will be rows marked unsupported. Install gcc or clang."
 
 
@@ -149,7 +149,7 @@ def _failure_on_gpu(cuda: str | None) -> str:
         return ""
     said = [line for line in asked.stderr.splitlines() if line.strip()] or [f"exit code {asked.returncode}"]
     return (
-        f"can't use the GPU ({said[-1].strip()}), so its trials would be marked unsupported. Make `nvidia-smi` "
+        f"can't use the GPU ({said[-1].strip()}), so its configurations would be marked unsupported. Make `nvidia-smi` "
         f"list it without an error, with a driver for CUDA {cuda} or later; a GPU with NVSwitch needs NVIDIA's fabric "
         "manager too. Then run `make doctor` again"
     )

@@ -169,7 +169,7 @@ METRICS: dict[str, Metric] = {
         Metric("stall_share", "Waiting for images (share of the time)", "%", "less", 1e2, share=True),
         Metric("first_batch_s", "Time to the first batch", "s", "less"),
         Metric("cpu_per_image_s", "Processor time of an image", "ms", "less", 1e3),
-        Metric("loader_memory_bytes", "Peak memory of the trial's processes", "GiB", "less", 2.0**-30),
+        Metric("loader_memory_bytes", "Peak memory of all processes", "GiB", "less", 2.0**-30),
         Metric("received_bytes", "Network bytes received", "MB", "neither", 1e-6),
         Metric("sent_bytes", "Network bytes sent", "MB", "neither", 1e-6),
         Metric("received_minus_sent_bytes", "Network bytes received minus sent", "MB", "neither", 1e-6),

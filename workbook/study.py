@@ -39,24 +39,22 @@ from workbook.runner import measure, nodes_here
 from workbook.runner.plan import passes_by_key, what_is_missing
 from workbook.runner.progress import LINE_EVERY_S, duration
 from workbook.session import Session
-from workbook.show import Table, heading, label
-from workbook.show.quantities import MISSING
+from workbook.show import Table
 from workbook.storage.make import Progress
 from workbook.studies.planner import Cpu, Planner, Sweep
 from workbook.trials import recipes
-from workbook.trials.label import trial_label
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import (
     ASKED_AFTER,
-    DEVICES,
     NO_DATA,
     OF_NETWORKS,
+    WORDS,
     Trial,
     as_on_disk,
     grid,
     thread_counts,
     without_data,
 )
+from workbook.words import MISSING, configuration_name, heading, label, mode_name
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -157,7 +155,7 @@ class OpenStudy(Planner):
     @property
     def devices(self) -> tuple[str, ...]:
         """The kinds of device to compare within this profile's machine: `cuda` and `cpu`, or `cpu` alone."""
-        return DEVICES if self.profile.device.kind == "cuda" else ("cpu",)
+        return WORDS["device"] if self.profile.device.kind == "cuda" else ("cpu",)
 
     @cached_property
     def cpu(self) -> Cpu:
@@ -247,7 +245,9 @@ class OpenStudy(Planner):
         """
         _check_list(trials)
         if not len(trials):
-            raise UserError("the list of trials is empty, so there is no plan: give at least one trial.")
+            raise UserError(
+                "the list of configurations is empty, so there is no plan: give at least one, by `lab.trials(...)`."
+            )
         trials = [as_on_disk(trial) for trial in trials]
         if not self.measures_here:
             recorded = len(trials) - len(self._selected().without_records(trials))
@@ -366,7 +366,7 @@ def _nearest(records: StudyRecords, without: Sequence[Trial]) -> str:
     texts = []
     for trial in without[:MOST_LACKING]:
         fields = [f"{name}={held!r}, not {asked!r}" for name, (asked, held) in records.nearest(trial).items()]
-        texts.append(f"{trial_label(trial, beside=without)} ({', '.join(fields)})")
+        texts.append(f"{configuration_name(trial, beside=without)} ({', '.join(fields)})")
     texts += ["and others"] if len(without) > MOST_LACKING else []
     return f"Nearest records: {'; '.join(texts)}."
 
@@ -389,7 +389,7 @@ def _warn_of_uneven(records: StudyRecords) -> None:
     """Warn of records whose warm-up did not become steady or whose blocks vary."""
     runs = [(trial, record) for trial, passes in records.by_trial.items() for record in passes]
     uneven = [
-        f"{trial_label(trial, beside=records.by_trial)}, run {record.pass_number}: {', '.join(found)}"
+        f"{configuration_name(trial, beside=records.by_trial)}, run {record.pass_number}: {', '.join(found)}"
         for trial, record in runs
         if record.blocks and (found := doubts(record.blocks))
     ]
@@ -411,8 +411,8 @@ def _check_list(trials: object) -> None:
         wrong = next((trial for trial in trials if not isinstance(trial, Trial)), None)
         if wrong is None:
             return
-    shown = "a single trial" if isinstance(wrong, Trial) else repr(wrong)
-    raise UserError(f"`plan` and `measure` take a list of trials, not {shown}: `lab.trials(...)` or `[trial]`.")
+    shown = "a single configuration" if isinstance(wrong, Trial) else repr(wrong)
+    raise UserError(f"`plan` and `measure` take a list of configurations, not {shown}: `lab.trials(...)` or `[trial]`.")
 
 
 def open_study(

@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit.data import digits, synthetic
-from labkit.data.cache import cache_dir, cached, open_by_checksum
+from labkit.data.cache import cache_dir, cached, open_by_checksum, subset
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
 from labkit.data.identity import NAMES, OWN_JPEGS, Identity, Part, identify, inspect, refuse_address, source_of
-from labkit.data.subset import subset
 from labkit.errors import UserError, check_whole
 
 __all__ = [

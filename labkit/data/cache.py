@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from pydantic import BaseModel, PositiveInt
 
 from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Levels, Source, Split, SplitName, row_shape
 from labkit.data.npy import ArrayWriter, ChannelMoments
+from labkit.data.random_bits import check_seed, permutation
 from labkit.errors import DataError, UserError
 from labkit.files import users_path
 
@@ -205,4 +207,33 @@ def open_by_checksum(name: str, checksum: str) -> DataSet:
     raise DataError(
         f"no whole cache entry of {name!r} in {cache_dir()} has the checksum {checksum}; open the data set by its name "
         "or path first, or set LABKIT_CACHE to the folder that holds it."
+    )
+
+
+def subset(whole: DataSet, *, train_images: int | None, val_images: int | None, seed: int) -> DataSet:
+    """Return a set with at most these numbers of images, drawn without replacement with `seed`, in original order.
+
+    Images are drawn because an archive may be ordered by class. None, or a number not below the size of a split, keeps
+    the split whole. If both splits stay whole, `whole` itself is returned. The draw of n images contains every smaller
+    draw. Mean and standard deviation remain those of the whole set. Raise UserError for a seed outside 0 .. 2**64 - 1.
+    """
+    check_seed("a subset", seed)
+
+    def drawn(split: Split, count: int | None, number: int) -> Split:
+        if count is None or count >= len(split):
+            return split
+        chosen = np.sort(permutation(len(split), key=(seed, number))[:count])
+        return Split(split.images[chosen], split.labels[chosen])
+
+    train, val = drawn(whole.train, train_images, 0), drawn(whole.val, val_images, 1)
+    if train is whole.train and val is whole.val:
+        return whole
+    facts = f"{whole.checksum} {len(train)} {len(val)} {seed}"
+    return replace(
+        whole,
+        train=train,
+        val=val,
+        checksum=hashlib.sha256(facts.encode()).hexdigest(),
+        description=f"{len(train):,} training and {len(val):,} validation images drawn with seed {seed} from: "
+        f"{whole.description}",
     )

@@ -62,14 +62,9 @@ def what_is(file: Path) -> str:
             return kind
     if _is_tfrecord(start, size):
         return "a TFRecord file"
-    if is_pickle(start):
+    if _PICKLE.match(start) is not None:
         return "a pickle"
     return "text" if start.isascii() and not re.search(rb"[\x00-\x08]", start) else "a file of an unknown kind"
-
-
-def is_pickle(start: bytes) -> bool:
-    """Return whether a file with these first bytes is a pickle, of any protocol."""
-    return _PICKLE.match(start) is not None
 
 
 def _of_zip(file: Path) -> str:

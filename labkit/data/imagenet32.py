@@ -3,7 +3,8 @@
 The published forms are pickled batches (`train_data_batch_1` .. `_10`, `val_data`), and the same batches as `.npz`
 files. Each batch holds `data`, uint8 (N, 3072) as R, G and B planes, and `labels`, 1..1000 in the order of
 `map_clsloc.txt`. One batch is in memory at a time, 0.4 GB for the published archive. Hugging Face's form is Parquet:
-`labkit.data.imagenet32_parquet` reads it.
+files with `image` (a struct with `bytes`) and `label`, 0..999. Its labels are the classes in the order of their WordNet
+ids, and those of the batches are in another order. A network that is trained on either form learns the same task.
 
 The files may lie in the folder itself or up to two folders deeper, as programs that unpack archives leave them. The
 first bytes of a file tell its form, whatever its ending.
@@ -17,24 +18,78 @@ import pickle
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.data import imagenet32_parquet
 from labkit.data.content import contents, what_is
-from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
+from labkit.data.dataset import EDGE_PX, IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
+from labkit.data.ilsvrc2012 import decoded
 from labkit.data.npy import read_member
-from labkit.data.restricted import Refused, load_plain
-from labkit.errors import DataError
+from labkit.data.restricted_pickle import Refused, load_plain
+from labkit.errors import DataError, UserError
 from labkit.files import users_path
+
+CLASSES = 1000
+LAST_CLASSES = 900  # labels of ImageNet32 reach them; those of CIFAR-100 and Tiny ImageNet end far below
+_PARQUET_FILE = re.compile(r"(train|val|validation)\b.*\.parquet")
+_ROWS_AT_ONCE = 8192  # images decoded at once, 25 MB
+
+
+def split_of_parquet(name: str) -> SplitName | None:
+    """Return the split that a file's name begins with; None for another file."""
+    match = _PARQUET_FILE.fullmatch(name)
+    return None if match is None else "train" if match[1] == "train" else "val"
+
+
+def read_parquet(files: Sequence[Path]) -> Chunks:
+    """Yield the images of a split's files as uint8 (n, 3, 32, 32) and their labels int64 (n,), 0..999.
+
+    Raise DataError for a file of another kind, other columns, images of another size or labels of another set. Raise
+    UserError without pyarrow.
+    """
+    last = -1
+    for file in files:
+        try:
+            for batch in _batches(file):
+                labels = np.asarray(batch["label"])
+                if labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < CLASSES:
+                    raise DataError(f"{file} has labels such as {labels[0]!r}; ImageNet32 has 0..{CLASSES - 1}.")
+                last = max(last, int(labels.max()))
+                yield np.stack([_pixels(image["bytes"]) for image in batch["image"]]), labels.astype(np.int64)
+        except UserError:
+            raise
+        except Exception as error:  # pyarrow and Pillow raise nearly anything for a damaged file
+            raise DataError(f"{file} is {what_is(file)}, and can't be read as ImageNet32 ({error}).") from error
+    if last < LAST_CLASSES:
+        raise DataError(f"the labels in {files[0].parent} go up to {last}; those of ImageNet32 go up to {CLASSES - 1}.")
+
+
+def _batches(file: Path) -> Iterator[dict[str, list[Any]]]:
+    try:  # here, because only this form needs it
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise UserError("pyarrow reads Parquet files, and it is not installed: pip install pyarrow.") from error
+
+    table = ParquetFile(file)
+    if not {"image", "label"} <= set(table.schema_arrow.names):
+        names = ", ".join(table.schema_arrow.names)
+        raise DataError(f"{file} has the columns {names}; ImageNet32 has `image` and `label`.")
+    yield from (batch.to_pydict() for batch in table.iter_batches(_ROWS_AT_ONCE, columns=["image", "label"]))
+
+
+def _pixels(data: bytes) -> Images:
+    image = decoded(data)
+    if image.size != IMAGE_SHAPE[1:]:
+        raise ValueError(f"its images have {image.size[0]} x {image.size[1]} pixels, not {EDGE_PX} x {EDGE_PX}")
+    return np.asarray(image).transpose(2, 0, 1)
+
 
 Form: TypeAlias = Literal["npz", "pickle", "parquet"]
 
-CLASSES = 1000
 PUBLISHED_IMAGES = {"train": 1_281_167, "val": 50_000}
 BATCH_NAMES: dict[SplitName, list[str]] = {
     "train": [f"train_data_batch_{number}" for number in range(1, 11)],
@@ -70,7 +125,7 @@ def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
                 batches[form].setdefault(match[1], file)
             else:
                 others.append(file)
-        elif split := imagenet32_parquet.split_of(file.name):
+        elif split := split_of_parquet(file.name):
             parquet[split].append(file)
     # If both forms are complete, the .npz form is read, because a checksum protects each of its files.
     for form, files in batches.items():
@@ -167,7 +222,7 @@ def read_batches(path: str | Path, split: SplitName) -> Chunks:
     """
     form, files = archive_files(path)
     if form == "parquet":
-        yield from imagenet32_parquet.read(files[split])
+        yield from read_parquet(files[split])
         return
     for file in files[split]:
         batch = _load(file, form)

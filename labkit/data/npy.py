@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.data.dataset import Images, Levels
-from labkit.data.restricted import Refused
+from labkit.data.restricted_pickle import Refused
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:

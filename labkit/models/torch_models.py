@@ -69,8 +69,10 @@ def build(
         if entry.noise:
             check_input(name, edge)
         return _without_images(entry, classes)
-    if edge not in input_sizes(name):
-        _check_runs(name, edge, aux)
+    if edge not in input_sizes(name) and not _takes(name, edge, aux):
+        near = sorted((other for other in EDGES if _takes(name, other, aux)), key=lambda other: abs(other - edge))[:3]
+        valid = ", ".join(map(str, sorted(near)))
+        raise UserError(f"{name} does not take images of {edge} pixels; the nearest sizes that it takes: {valid}.")
     network = _network(name, edge, classes or (entry.classes if entry else CLASSES), aux)
     if entry and edge == 32:
         _adapt_to_32(network, entry.family, head, classes or entry.classes)
@@ -128,15 +130,6 @@ def _network(name: str, image_px: int, classes: int, aux: bool = False) -> torch
         options["input_size"] = (image_px, image_px)
     network: torch.nn.Module = constructor(**options)
     return network
-
-
-def _check_runs(name: str, image_px: int, aux: bool) -> None:
-    """Raise UserError if the layers do not take images of `image_px`, with the nearest sizes that they take."""
-    if _takes(name, image_px, aux):
-        return
-    near = sorted((edge for edge in EDGES if _takes(name, edge, aux)), key=lambda edge: abs(edge - image_px))[:3]
-    valid = ", ".join(map(str, sorted(near)))
-    raise UserError(f"{name} does not take images of {image_px} pixels; the nearest sizes that it takes: {valid}.")
 
 
 def _takes(name: str, image_px: int, aux: bool) -> bool:

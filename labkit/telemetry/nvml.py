@@ -154,6 +154,10 @@ def channels(device: Device) -> list[Channel]:
 
     # Without an energy counter, power is polled so often that its integral is the energy.
     counts_energy = device.answer("nvmlDeviceGetTotalEnergyConsumption") is not None
+
+    def read() -> Values:
+        return [value * 1024 for value in device.fields(list(NVLINK_TOTALS.values()), ALL_LINKS)]
+
     return [
         of("power_w", _instant_power(device), None if counts_energy else POLLED_POWER_PERIOD_S),
         of("power_smi_w", lambda: _plausible(call("nvmlDeviceGetPowerUsage") / 1e3)),
@@ -169,7 +173,7 @@ def channels(device: Device) -> list[Channel]:
             PERIOD_S["utilisation"],
             lambda: [(rates := call("nvmlDeviceGetUtilizationRates")).gpu / 100, rates.memory / 100],
         ),
-        _nvlink_totals(device),
+        Channel(device.source, list(NVLINK_TOTALS), PERIOD_S["nvlink_sent_bytes"], read),
         _gpm(device)
         if gpm is not None and gpm.isSupportedDevice
         else Channel(device.source, list(GPM_METRICS), GPM_PERIOD_S, no_gpm),
@@ -204,15 +208,6 @@ def _throttle(device: Device) -> float:
         return float(device.call("nvmlDeviceGetCurrentClocksEventReasons"))
     except MissingError:
         return float(device.call("nvmlDeviceGetCurrentClocksThrottleReasons"))
-
-
-def _nvlink_totals(device: Device) -> Channel:
-    """Return a channel of the bytes on all NVLinks together."""
-
-    def read() -> Values:
-        return [value * 1024 for value in device.fields(list(NVLINK_TOTALS.values()), ALL_LINKS)]
-
-    return Channel(device.source, list(NVLINK_TOTALS), PERIOD_S["nvlink_sent_bytes"], read)
 
 
 def _gpm(device: Device) -> Channel:

@@ -101,7 +101,10 @@ class TelemetryProcess:
                 pass
 
     def _start(self) -> None:
-        arguments = [word for index in map(str, self._gpus) for word in ("--gpu", self._named(index))]
+        arguments = []
+        for index in map(str, self._gpus):
+            uuid = self._uuids.get(index)
+            arguments += ["--gpu", f"{index}={uuid}" if uuid else index]
         arguments += ["--one-device"] if self._one_device else []
         with self._lock:
             self._cpu = None
@@ -122,9 +125,6 @@ class TelemetryProcess:
         heard_from = (self._process, self._process.stdout)
         self._listener = threading.Thread(target=self._listen, args=heard_from, daemon=True)
         self._listener.start()
-
-    def _named(self, index: str) -> str:
-        return f"{index}={uuid}" if (uuid := self._uuids.get(index)) else index
 
     def _hear_out(self) -> None:
         """Wait until the listener has stored the last messages of a dead process and its cause of death."""

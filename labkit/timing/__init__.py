@@ -1,8 +1,7 @@
 """Timing of steps: clocks, warm-up to a steady state, blocks, queries. Knows no network."""
 
-from labkit.timing.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, Blocks, Timing, time_blocks
+from labkit.timing.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, Blocks, Timing, time_blocks, time_queries
 from labkit.timing.clocks import Clock, CudaClock, HostClock
-from labkit.timing.queries import time_queries
 
 __all__ = [
     "ENERGY_WINDOW_S",

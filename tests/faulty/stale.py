@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.faulty import Steps
 from workbook import ranks
-from workbook.engines.exchange.stale import StaleUpdates
+from workbook.engines.exchange.stale_updates import StaleUpdates
 from workbook.engines.training import plain_sgd
 from workbook.errors import GateError
 from workbook.trials.trial import Trial

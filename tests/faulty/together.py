@@ -14,7 +14,6 @@ import torch.distributed as dist
 from tests import faulty
 from workbook import ranks
 from workbook.errors import Unsupported
-from workbook.runner.protocol import NODE
 from workbook.trials.trial import Trial
 
 SLOW_S = 0.02
@@ -66,7 +65,7 @@ def where(trial: Trial, data: object) -> Together:
     """Return a workload whose facts list the node of each rank and the interface that Gloo uses."""
     together, team = Together(trial), ranks.team()
     assert team is not None
-    together.facts["nodes"] = team.gather((os.environ[NODE], os.environ.get("SLURMD_NODENAME")))
+    together.facts["nodes"] = team.gather((os.environ["GROUP_RANK"], os.environ.get("SLURMD_NODENAME")))
     together.facts["interface"] = os.environ.get("GLOO_SOCKET_IFNAME")
     return together
 

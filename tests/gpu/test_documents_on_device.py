@@ -15,10 +15,10 @@ from tests.gpu.test_on_device import run
 from workbook.hardware.host import this_host
 from workbook.records import Epochs
 from workbook.reuters import open_documents
-from workbook.reuters.bag_of_words import WORDS
-from workbook.reuters.unpacking import Unpacked
+from workbook.reuters.newswires import WORDS
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
+from workbook.workloads._inputs import Unpacked
 
 pytestmark = pytest.mark.gpu
 

@@ -233,44 +233,42 @@ def another_rate(workload: TrainWorkload) -> None:
     workload.training.optimizer.lr = workload.training.lr * 0.5  # a copy, which no schedule reaches
 
 
-@pytest.mark.parametrize("fault", [broken_momentum, stale_images, another_rate])
-def test_the_gate_finds_a_faulty_step(data: DataSet, fault: Any) -> None:
-    workload = build_workload(Trial(model="resnet50", batch=64, **TUNED), data)
+def test_the_gate_finds_a_weight_that_is_never_updated(data: DataSet) -> None:
+    workload = prepared(Trial(model="resnet50", batch=64, **TUNED), data)
+    workload.training.optimizer._table[-1, 4] = 0  # the last layer's bias has one row
+    with pytest.raises(GateError, match="1 of 161 weights"):
+        workload.check()
+
+
+def wrong_sign(workload: TrainWorkload) -> None:
+    workload.training.model.layer3[2].conv2.weight.register_hook(torch.neg)
+
+
+def statistics_stand_still(workload: TrainWorkload) -> None:
+    workload.training.model.layer3[2].bn2.momentum = 0.0
+
+
+FUSED = {**TUNED, "optimizer": "sgd_fused"}
+
+
+@pytest.mark.parametrize(
+    ("about", "fault", "said"),
+    [
+        (TUNED, broken_momentum, ""),
+        (TUNED, stale_images, ""),
+        (TUNED, another_rate, ""),
+        (FUSED, wrong_sign, "single weight"),
+        (FUSED, statistics_stand_still, "running statistic"),
+    ],
+)
+def test_the_gate_finds_a_faulty_step(data: DataSet, about: dict[str, Any], fault: Any, said: str) -> None:
+    workload = build_workload(Trial(model="resnet50", batch=64, **about), data)
     assert isinstance(workload, TrainWorkload)
     for name, prepare in workload.preparations():
         if name == "capture":
             fault(workload)
         prepare()
-    with pytest.raises(GateError):
-        workload.check()
-
-
-def test_the_gate_finds_a_weight_that_is_never_updated(data: DataSet) -> None:
-    workload = prepared(Trial(model="resnet50", batch=64, **TUNED), data)
-    workload.training.optimizer._table[-1, 4] = 0  # the last layer's bias has one row
-    with pytest.raises(GateError, match="1 of 161 weights did not move"):
-        workload.check()
-
-
-def wrong_sign(model: Any) -> None:
-    model.layer3[2].conv2.weight.register_hook(torch.neg)
-
-
-def statistics_stand_still(model: Any) -> None:
-    model.layer3[2].bn2.momentum = 0.0
-
-
-@pytest.mark.parametrize(
-    ("fault", "place"), [(wrong_sign, "weight"), (statistics_stand_still, "running statistic")], ids=["sign", "still"]
-)
-def test_the_gate_finds_a_fault_of_a_single_layer(data: DataSet, fault: Any, place: str) -> None:
-    workload = build_workload(Trial(model="resnet50", batch=64, **{**TUNED, "optimizer": "sgd_fused"}), data)
-    assert isinstance(workload, TrainWorkload)
-    for name, prepare in workload.preparations():
-        if name == "capture":
-            fault(workload.training.model)
-        prepare()
-    with pytest.raises(GateError, match=rf"change of a (single )?{place} differs"):
+    with pytest.raises(GateError, match=said):
         workload.check()
 
 

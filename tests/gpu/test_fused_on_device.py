@@ -14,9 +14,8 @@ from tests.prepared import predicting
 from workbook.engines.batch_norm import fold_batch_norm
 from workbook.engines.fused.arithmetic import Arithmetic, in_bytes, in_half
 from workbook.engines.fused.graph import IMAGES, Layer
-from workbook.engines.fused.network import FusedNetwork
+from workbook.engines.fused.network import HELD_WITHIN, FusedNetwork
 from workbook.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Mean, Operation
-from workbook.engines.fused.prediction import HELD_WITHIN
 from workbook.engines.fused.tiles import FEW_ROWS, MANY_ROWS, Tile, tiles_for
 from workbook.errors import GateError
 from workbook.trials.trial import Trial

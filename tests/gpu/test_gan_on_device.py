@@ -10,8 +10,7 @@ torch = pytest.importorskip("torch")
 
 from labkit.data import DataSet, open_data  # noqa: E402
 from tests.prepared import checked, prepared  # noqa: E402
-from workbook.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
-from workbook.engines.adversarial.support import RULES  # noqa: E402
+from workbook.engines.gan_training import RULES, CapturedIteration, Draws  # noqa: E402
 from workbook.errors import GateError, Unsupported  # noqa: E402
 from workbook.trials.recipes import CLIP, adversarial  # noqa: E402
 from workbook.trials.rules import check  # noqa: E402

@@ -14,7 +14,7 @@ from tests.several_nodes import Beside
 from workbook.hardware.host import this_host
 from workbook.records.store import Store
 from workbook.runner import measure
-from workbook.runner.group import GroupProcess
+from workbook.runner.process import GroupProcess, Work
 from workbook.session import Session
 from workbook.trials.trial import Trial
 
@@ -25,14 +25,15 @@ def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, mon
     host = this_host()
     if len(host.gpus) < 2:
         pytest.skip("needs two NVIDIA GPUs, and this machine has one")
-    job_of = GroupProcess._job_of
+    init = GroupProcess.__init__
 
-    def as_on_two_hosts(group: GroupProcess, node: int) -> dict[str, Any]:
-        job = job_of(group, node)
-        own = {"CUDA_VISIBLE_DEVICES": str(node), "NCCL_HOSTID": f"node{node}"}
-        return {**job, "environment": {**job["environment"], **own}}
+    def on_any_device(group: GroupProcess, work: Work, **about: Any) -> None:
+        """Leave the choice of devices to the prefixes of the nodes."""
+        environment = {name: value for name, value in work.environment.items() if name != "CUDA_VISIBLE_DEVICES"}
+        init(group, replace(work, environment=environment), **about)
 
-    monkeypatch.setattr(GroupProcess, "_job_of", as_on_two_hosts)
+    monkeypatch.setattr(GroupProcess, "__init__", on_any_device)
+    before = [("env", f"CUDA_VISIBLE_DEVICES={node}", f"NCCL_HOSTID=node{node}") for node in range(2)]
     data = open_data("synthetic32", train_images=2000, val_images=200)
     over = Trial(
         model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, devices=2, nodes=2, network="ethernet"
@@ -44,7 +45,7 @@ def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, mon
         trials,
         study="01_training",
         session=Session(scale="smoke", profile=profile, host=host, store=store),
-        nodes=Beside(),
+        nodes=Beside(before=tuple(before)),
     )  # a node of this profile has one GPU
     sockets, rounded, larger = (
         {record.key: record for record in store.read("01_training", host.id)}[t.key] for t in trials

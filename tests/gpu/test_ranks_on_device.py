@@ -15,12 +15,12 @@ from workbook.hardware.host import Host, this_host
 from workbook.records import Epochs, Record
 from workbook.records.store import Store
 from workbook.records.traced import Traced
-from workbook.results.from_traffic import FIGURES
+from workbook.results.from_telemetry import FIGURES
 from workbook.results.missing import why_none
 from workbook.runner import measure
 from workbook.session import Session
 from workbook.trials.recipes import CAPTURED, COMPILED, on_devices
-from workbook.trials.trial import INTERCONNECTS, Trial
+from workbook.trials.trial import WORDS, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -122,17 +122,15 @@ def test_two_gpus_learn_with_captured_steps_what_one_learns(host: Host, tmp_path
         assert record.result.epochs[-1].top1 > 0.9
 
 
-def test_the_gate_finds_gradients_that_a_graph_does_not_average(host: Host, data: DataSet, tmp_path: Path) -> None:
-    trial = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
-    (made,) = run(host, [replace(trial, workload="tests.faulty.train_in_buckets", size=1)], tmp_path)
-    assert made.status == "crashed" and "correctness gate" in (made.reason or "")
-
-
-@pytest.mark.parametrize("fault", [2, 3], ids=["weights are not sent", "gradients are not"])
-def test_the_gate_finds_a_shared_update_that_is_not_put_together(
-    host: Host, data: DataSet, tmp_path: Path, fault: int
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [("resnet18", 1), ("vgg16", 2), ("vgg16", 3)],
+    ids=["gradients are not averaged", "weights are not sent", "gradients are not sent"],
+)
+def test_the_gate_finds_an_exchange_that_a_graph_leaves_out(
+    host: Host, data: DataSet, tmp_path: Path, model: str, fault: int
 ) -> None:
-    trial = Trial(model="vgg16", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
+    trial = Trial(model=model, batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
     (made,) = run(host, [replace(trial, workload="tests.faulty.train_in_buckets", size=fault)], tmp_path)
     assert made.status == "crashed" and "correctness gate" in (made.reason or "")
 
@@ -141,7 +139,8 @@ def test_transfers_are_slower_over_sockets_than_directly(host: Host, tmp_path: P
     size = 2**26
     for workload in ("all_reduce", "peer_copy"):
         trials = [
-            Trial(workload=workload, devices=2, size=size, data="none", interconnect=way) for way in INTERCONNECTS
+            Trial(workload=workload, devices=2, size=size, data="none", interconnect=way)
+            for way in WORDS["interconnect"]
         ]
         made = run(host, trials, tmp_path)
         assert_ok(made)

@@ -36,7 +36,7 @@ def test_energy_of_ten_seconds_agrees_with_the_integral_of_polled_power(tmp_path
     if counter is None:
         pytest.skip("this device has no energy counter: its energy is the integral")
     counted, integrated = energy(counter, power, began, ended), energy(None, power, began, ended)
-    assert counted.method == "counter" and integrated.method == "trapezoid over polled power"
+    assert counted.method == "counter" and integrated.method.startswith("trapezoid")
     assert counted.energy_j == pytest.approx(integrated.energy_j, rel=0.03)
     assert recording.cpu_share is not None and recording.cpu_share < 0.05  # of one core
 

@@ -148,7 +148,9 @@ def test_a_short_trace_gives_the_device_time_of_a_long_one(host: Host, data: Dat
         classes = {kind: total.seconds / traced(one).steps for kind, total in traced(one).kernels.items()}
         for kind in ("convolution", "matrix_product", "batch_norm", "pooling"):  # sections decide on some of the others
             assert by_class[kind] == pytest.approx(classes[kind], rel=0.1, abs=2e-6)
-        assert sum(by_class.values()) == pytest.approx(other.facts["busy_step_s"], rel=0.03)
+        # Kernels that run at once count in their classes and once as busy time, in the long trace too.
+        overlap = sum(classes.values()) / value_of(one, "busy_step_s")
+        assert sum(by_class.values()) / other.facts["busy_step_s"] == pytest.approx(overlap, rel=0.05)
         assert other.phases_s["short_trace"] < 5
 
 

@@ -60,10 +60,7 @@ def test_an_environment_of_the_user_is_not_removed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", "/opt/my conda/bin/python")
     monkeypatch.setattr(sys, "prefix", "/opt/my conda")
     said = why_not(Card("NVIDIA TITAN V", (7, 0), "550.54"))
-    assert (
-        "rm -r" not in said
-        and f"'/opt/my conda/bin/python' -m pip install torch torchvision --index-url {CU126}" in said
-    )
+    assert "rm -r" not in said and "'/opt/my conda/bin/python' -m pip" in said and f"--index-url {CU126}" in said
 
 
 def test_a_build_of_the_user_that_runs_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +90,7 @@ def test_the_pins_are_of_the_last_release_for_cuda_12() -> None:
     pins = (Path(builds.__file__).parents[1] / "constraints-cu126.txt").read_text()
     assert f"--extra-index-url {CU126}" in pins and builds.LEGACY.index == CU126
     conda = (Path(builds.__file__).parents[1] / "environment.yml").read_text()
-    assert "pip install -r constraints-cu126.txt" in conda, "conda's users read it there"
+    assert "-r constraints-cu126.txt" in conda, "conda's users read it there"
     assert sorted(line.partition("==")[0] for line in pins.splitlines() if line.endswith("+cu126")) == [
         "torch",
         "torchvision",

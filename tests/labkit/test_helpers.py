@@ -31,7 +31,7 @@ from labkit.timing.step import StepTiming, time_step
 from tests.archives import write_npz
 from tests.fake_nvml import pynvml as fake
 from tests.labkit.test_timing import SimulatedClock
-from tests.processes import alive, command, eventually
+from tests.processes import alive, command, eventually, frameworks_after
 
 torch = pytest.importorskip("torch")
 
@@ -40,10 +40,7 @@ FEW = {"train_images": 160, "val_images": 40}
 
 
 def test_importing_the_helpers_imports_no_framework() -> None:
-    modules = "labkit.telemetry.sampling, labkit.timing.step, labkit.data.image_loader"
-    script = f"import sys, {modules}; print({{'torch', 'tensorflow', 'keras', 'matplotlib'}} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert not frameworks_after("labkit.telemetry.sampling", "labkit.timing.step", "labkit.data.image_loader")
 
 
 @pytest.mark.parametrize("module", [loading, timing, sampling], ids=lambda module: module.__name__)
@@ -105,23 +102,44 @@ def test_a_folder_with_imagenet32_is_loaded_like_a_named_data_set(tmp_path: Path
     assert len(labels_of(batches)) == batches.images == 15
 
 
+def few(**options: object) -> object:
+    return loader(**{"batch": 8, "device": "cpu", **FEW, **options})
+
+
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("call", "fact"),
     [
-        ({"name_or_folder": "cifar10"}, "valid: .*synthetic32"),
-        ({"split": "test"}, "valid: train, val"),
-        ({"precision": "int8"}, "valid: .*fp32"),
-        ({"device": "gpu"}, "valid: .*cuda"),
-        ({"device": "cuda:99"}, "use device='cpu'"),
-        ({"batch": 161}, "has 160 images"),
-        ({"batch": 0}, "at least 1"),
-        ({"image_px": 16}, "only ever scaled up"),
-        ({"seed": -1}, "of at least 0"),
+        (lambda: few(name_or_folder="cifar10"), "valid: .*synthetic32"),
+        (lambda: few(split="test"), "valid: train, val"),
+        (lambda: few(precision="int8"), "valid: .*fp32"),
+        (lambda: few(device="gpu"), "valid: .*cuda"),
+        (lambda: few(device="cuda:99"), "device='cpu'"),
+        (lambda: few(batch=161), "160 images"),
+        (lambda: few(batch=0), "at least 1"),
+        (lambda: few(batch="8"), "batch is '8'"),
+        (lambda: few(image_px=16), "scaled up"),
+        (lambda: few(image_px=64.5), "image_px is 64.5"),
+        (lambda: few(seed=-1), "at least 0"),
+        (lambda: time_step(torch.zeros(1)), "give a function"),
+        (lambda: time_step(int, timed_s=0), "timed_s is 0"),
+        (lambda: time_step(int, timed_s="2"), "timed_s is '2'"),
+        (lambda: time_step(int, block_s=float("nan")), "block_s is nan"),
+        (lambda: time_step(int, warmup_s=-1), "warmup_s is -1"),
+        (lambda: time_step(int, images_per_step=0), "images_per_step is 0"),
+        (lambda: time_step(int, images_per_step=2.5), "images_per_step is 2.5"),
+        (lambda: time_step(int, device="tpu"), "valid: cpu"),
+        (lambda: time_step(int, clock="cuda"), "clock is 'cuda'"),
+        (lambda: labkit.open_data(train_images="64"), "training images is '64'"),
+        (lambda: labkit.open_data(32), "data set is 32"),
+        (lambda: labkit.build(None), "name is None"),
+        (lambda: labkit.count(torch.nn.ReLU, image_px=32), "torch.nn.Module"),
+        (lambda: sample(0).__enter__(), "gpus is 0"),
+        (lambda: sample(["gpu0"]).__enter__(), r"gpus is \['gpu0'\]"),
     ],
 )
-def test_a_mistake_is_answered_with_what_is_valid(options: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        loader(**{"batch": 8, "device": "cpu", **FEW, **options})
+def test_a_mistake_is_answered_with_its_value_or_with_what_is_valid(call: Callable[[], object], fact: str) -> None:
+    with pytest.raises(UserError, match=fact):
+        call()
 
 
 # ---- time_step ------------------------------------------------------------------------------------------------------
@@ -147,8 +165,7 @@ def test_a_step_of_constant_time_is_steady_and_has_no_warning() -> None:
     result = timed(repeat(0.002))
     assert result.steady
     assert result.warnings == []
-    assert "2 ms per step" in repr(result)
-    assert "16,000 images/s" in repr(result)
+    assert "2 ms" in repr(result) and "16,000 images/s" in repr(result)
 
 
 def test_a_step_that_never_settles_is_timed_with_warnings() -> None:
@@ -159,7 +176,7 @@ def test_a_step_that_never_settles_is_timed_with_warnings() -> None:
 
 
 def test_too_few_blocks_for_quartiles_give_a_warning() -> None:
-    assert any("too few blocks" in warning for warning in timed(repeat(3.0)).warnings)
+    assert any("few blocks" in warning for warning in timed(repeat(3.0)).warnings)
 
 
 def test_device_time_comes_from_events_or_is_nan_with_a_reason() -> None:
@@ -167,23 +184,7 @@ def test_device_time_comes_from_events_or_is_nan_with_a_reason() -> None:
     assert with_events.blocks["device_step_s"].tolist() == pytest.approx([0.001] * len(with_events.blocks))
     assert "1 ms" in repr(with_events)
     assert without.blocks["device_step_s"].isna().all()
-    assert "needs a CUDA device" in repr(without)
-
-
-@pytest.mark.parametrize(
-    ("step", "options", "words"),
-    [
-        (torch.zeros(1), {}, "Tensor; give a function"),
-        (int, {"timed_s": 0}, "timed_s is 0"),
-        (int, {"block_s": float("nan")}, "block_s is nan"),
-        (int, {"warmup_s": -1}, "warmup_s is -1"),
-        (int, {"images_per_step": 0}, "images_per_step is 0"),
-        (int, {"device": "tpu"}, "valid: cpu"),
-    ],
-)
-def test_an_invalid_step_or_time_is_refused(step: Callable[[], object], options: dict, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        time_step(step, **options)
+    assert "CUDA" in repr(without)
 
 
 # ---- sample ---------------------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ def test_the_frame_has_the_readings_inside_the_block_and_joules_are_derived() ->
     assert set(frame.query("metric == 'power_w'")["unit"]) == {"W"}
     energy = sampled.summary().query("metric == 'energy_j'")
     assert energy["total"].tolist() == pytest.approx([400])
-    assert energy["method"].tolist() == ["trapezoid over polled power"]
+    assert energy["method"].str.startswith("trapezoid").all()
     assert "energy_j 400" in repr(sampled)
 
 
@@ -235,8 +236,8 @@ def test_without_a_gpu_a_block_that_raises_keeps_the_hosts_readings_and_its_samp
         raise KeyError
     assert samplers() == []
     assert "host" in set(sampled.summary()["device"])
-    assert sampled.reasons().iloc[0].tolist() == ["gpu", "*", "the driver shows no GPU"]
-    assert "none: the driver shows no GPU" in repr(sampled)
+    device, metric, reason = sampled.reasons().iloc[0]
+    assert (device, metric) == ("gpu", "*") and reason in repr(sampled)
     with pytest.raises(UserError, match="GPU 0 was asked for; none is visible here"), sample(gpus=[0]):
         pass
 
@@ -269,8 +270,8 @@ def test_a_gpu_that_works_before_the_block_and_throttles_is_told(monkeypatch: py
     monkeypatch.setenv("FAKE_NVML", json.dumps(busy))
     with sample(gpus=[1]) as sampled:
         time.sleep(0.3)
-    assert "in use before the block: gpu1 for 100% of the time, with 5.0 GiB" in repr(sampled)
-    assert "throttled: thermal (hardware) for 100% of the time, at 1,200 MHz" in repr(sampled)
+    for fact in ("gpu1 for 100%", "5.0 GiB", "thermal (hardware) for 100%", "1,200 MHz"):
+        assert fact in repr(sampled)
     monkeypatch.setenv("FAKE_NVML", json.dumps(busy | {"load": {"period_s": 1.0, "share": 0.0}}))
     with sample(gpus=[1]) as idle:
         pass
@@ -284,7 +285,7 @@ def test_a_device_that_throttles_for_a_part_of_the_block_is_told_its_share() -> 
     recording, block = Recording({("gpu0", "throttle"): throttle}), (0.0, 4.0)
     sampled = Sampled()
     sampled._keep(*block, summarise(recording, Marks({"timed": block}, [block], [(0, 1)], None)), recording)
-    assert "throttled: power brake for 24% of the time" in repr(sampled)
+    assert "brake for 24%" in repr(sampled)
 
 
 @pytest.mark.usefixtures("_two_gpus")
@@ -304,27 +305,6 @@ def test_a_sampler_that_dies_loses_telemetry_and_gives_the_reason() -> None:
     assert "SIGKILL" in sampled.reasons().set_index("device").loc["sampler", "reason"]
     assert "SIGKILL" in repr(sampled)
     assert sampled.summary().empty
-
-
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (lambda: labkit.loader("digits", batch="8"), "batch is '8'; use a whole number"),
-        (lambda: labkit.loader("digits", batch=8, image_px=64.5), "image_px is 64.5; use a whole number"),
-        (lambda: time_step(int, images_per_step=2.5), "images_per_step is 2.5; use a whole number"),
-        (lambda: time_step(int, timed_s="2"), "timed_s is '2'; use a number above 0"),
-        (lambda: time_step(int, clock="cuda"), "clock is 'cuda'; use a clock of labkit.timing"),
-        (lambda: labkit.open_data(train_images="64"), "the number of training images is '64'"),
-        (lambda: labkit.open_data(32), "the data set is 32; use the name of a data set"),
-        (lambda: labkit.build(None), "name is None; use the name of a network"),
-        (lambda: labkit.count(torch.nn.ReLU, image_px=32), "give the name of a network, or a torch.nn.Module"),
-        (lambda: sample(0).__enter__(), "gpus is 0; use a list of NVML's numbers"),
-        (lambda: sample(["gpu0"]).__enter__(), r"gpus is \['gpu0'\]"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_in_one_sentence(call: Callable[[], object], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        call()
 
 
 def test_the_rooms_of_labkit_need_no_import_of_their_own() -> None:

@@ -248,28 +248,32 @@ def test_energy_comes_from_the_counter_if_there_is_one() -> None:
 def test_without_a_counter_energy_is_the_trapezoid_over_polled_power() -> None:
     ramp = polled_every(0.02, lambda at: 100 * at, until_s=5)
     result = energy(None, ramp, 1.01, 3.03)
-    assert (result.energy_j, result.method) == (pytest.approx(50 * (3.03**2 - 1.01**2)), "trapezoid over polled power")
+    assert result.energy_j == pytest.approx(50 * (3.03**2 - 1.01**2)) and result.method.startswith("trapezoid")
 
 
-def test_the_method_says_why_a_counter_was_not_used() -> None:
-    level = polled_every(0.1, lambda at: 100.0, until_s=5)
-    back = energy(counter((0, 900), (1, 1000), (2, 0), (3, 100)), level, 0.5, 2.5)
-    assert back.energy_j == pytest.approx(200)
-    assert back.method == "trapezoid over polled power, because the counter went back"
-    late = energy(counter((3, 900), (4, 1000)), level, 0.5, 2.5)
-    assert late.energy_j == pytest.approx(200)
-    assert late.method == "trapezoid over polled power, because the counter was not read around it"
+@pytest.mark.parametrize(
+    ("readings", "why"),
+    [
+        (((0, 900), (1, 1000), (2, 0), (3, 100)), "the counter went back"),
+        (((3, 900), (4, 1000)), "the counter was not read around it"),
+    ],
+)
+def test_the_method_says_why_a_counter_was_not_used(readings: tuple[tuple[float, float], ...], why: str) -> None:
+    result = energy(counter(*readings), polled_every(0.1, lambda at: 100.0, until_s=5), 0.5, 2.5)
+    assert result.energy_j == pytest.approx(200)
+    assert result.method == f"trapezoid over polled power, because {why}"
 
 
 def test_missing_energy_has_a_reason() -> None:
-    nothing = energy(None, None, 0, 1)
-    assert (nothing.energy_j, nothing.method) == (None, "none: neither an energy counter nor power can be read here")
-    assert energy(counter(), power(), 0, 1) == nothing
-    back = energy(counter((0, 5), (1, 6), (2, 0)), None, 0, 2)
-    assert (back.energy_j, back.method) == (None, "none, because the counter went back")
-    hole = energy(None, power((0, 100), (0.5, 100), (3, 100), (3.5, 100)), 0, 3.5)
-    assert hole.energy_j is None
-    assert "not read during more than a tenth" in hole.method
+    hole = power((0, 100), (0.5, 100), (3, 100), (3.5, 100))
+    for counted, polled, until_s, why in (
+        (None, None, 1, "neither"),
+        (counter(), power(), 1, "neither"),
+        (counter((0, 5), (1, 6), (2, 0)), None, 2, "went back"),
+        (None, hole, 3.5, "a tenth"),
+    ):
+        result = energy(counted, polled, 0, until_s)
+        assert result.energy_j is None and result.method.startswith("none") and why in result.method
 
 
 @pytest.mark.parametrize(("missing_share", "known"), [(0.09, True), (0.11, False)])
@@ -300,7 +304,5 @@ def test_a_counter_that_the_polled_power_contradicts_gives_no_energy(seconds: in
     result = energy(counted, level, 1.0, 1.0 + seconds)
     assert (result.energy_j is not None) == known
     if not known:
-        assert (
-            result.method
-            == f"none: the counter says {500 * share * seconds:.0f} J, and the polled power {500 * seconds} J"
-        )
+        for joules in (500 * share * seconds, 500 * seconds):
+            assert f"{joules:.0f} J" in result.method

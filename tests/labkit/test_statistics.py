@@ -66,20 +66,18 @@ def test_95_percent_of_the_intervals_over_passes_cover_the_truth(n):
     assert 0.93 <= covered <= 0.97
 
 
-def test_a_single_value_is_a_point_without_an_interval():
-    interval = log_interval([42.0])
-    assert interval.point == pytest.approx(42.0)
-    assert (interval.low, interval.high, interval.n) == (None, None, 1)
-
-
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
 def test_a_value_without_a_logarithm_is_refused(bad):
-    with pytest.raises(ValueError, match="positive finite"):
-        log_interval([1.0, bad, 2.0])
-    with pytest.raises(ValueError, match="positive finite"):
-        ratio_interval({1: 1.0, 2: bad}, {1: 1.0, 2: 1.0})
-    with pytest.raises(ValueError, match="positive finite"):
-        ratio_interval({1: 1.0, 2: 1.0}, {1: 1.0, 2: bad})
+    sound = {1: 1.0, 2: 1.0}
+    for interval_of, *values in (
+        (log_interval, [1.0, bad, 2.0]),
+        (ratio_interval, {1: 1.0, 2: bad}, sound),
+        (ratio_interval, sound, {1: 1.0, 2: bad}),
+        (unpaired_ratio, [1.0, 2.0], [1.0, bad]),
+        (unpaired_ratio, [bad, 2.0], [1.0, 1.0]),
+    ):
+        with pytest.raises(ValueError, match="positive finite"):
+            interval_of(*values)
 
 
 def test_a_ratio_is_paired_by_pass():
@@ -97,9 +95,9 @@ def test_a_pass_without_both_values_is_left_out():
     assert ratio_interval({1: 2.0, 7: -1.0}, {1: 1.0}).point == pytest.approx(2.0), "an unpaired value is not checked"
 
 
-@pytest.mark.parametrize(("top", "bottom"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
-def test_without_a_shared_pass_there_is_no_ratio(top, bottom):
-    assert ratio_interval(top, bottom) is None
+@pytest.mark.parametrize(("first", "second"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
+def test_without_a_shared_pass_there_is_no_ratio_and_no_difference(first, second):
+    assert ratio_interval(first, second) is difference_interval(first, second) is None
 
 
 def test_the_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
@@ -135,28 +133,30 @@ def test_the_interval_of_shares_is_the_linear_interval_cut_to_0_and_1(values):
 
 
 @pytest.mark.parametrize("bad", [-0.001, 1.001, 95.0])
-def test_a_value_that_is_not_a_share_is_refused(bad):
+@pytest.mark.parametrize("sound", [[0.5], []])
+def test_a_value_that_is_not_a_share_is_refused(sound, bad):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        share_interval([0.5, bad])
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        share_interval([bad])
+        share_interval([*sound, bad])
 
 
-@pytest.mark.parametrize("interval_of", [linear_interval, share_interval])
-def test_a_single_zero_is_a_point_without_an_interval(interval_of):
-    interval = interval_of([0.0])
-    assert (interval.point, interval.low, interval.high, interval.n) == (0.0, None, None, 1)
+@pytest.mark.parametrize(
+    ("interval_of", "value"), [(linear_interval, 0.0), (share_interval, 0.0), (log_interval, 42.0)]
+)
+def test_a_single_value_is_a_point_without_an_interval(interval_of, value):
+    interval = interval_of([value])
+    assert (interval.point, interval.low, interval.high, interval.n) == (pytest.approx(value), None, None, 1)
 
 
-@pytest.mark.parametrize("interval_of", [linear_interval, share_interval])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_is_refused(interval_of, bad):
-    with pytest.raises(ValueError, match="finite values"):
-        interval_of([0.5, bad])
-    with pytest.raises(ValueError, match="finite values"):
-        difference_interval({1: 1.0, 2: bad}, {1: 0.5, 2: 0.5})
-    with pytest.raises(ValueError, match="finite values"):
-        unpaired_difference([1.0, 2.0], [1.0, bad])
+def test_a_value_that_is_not_finite_is_refused(bad):
+    for interval_of, *values in (
+        (linear_interval, [0.5, bad]),
+        (share_interval, [0.5, bad]),
+        (difference_interval, {1: 1.0, 2: bad}, {1: 0.5, 2: 0.5}),
+        (unpaired_difference, [1.0, 2.0], [1.0, bad]),
+    ):
+        with pytest.raises(ValueError, match="finite values"):
+            interval_of(*values)
 
 
 @pytest.mark.parametrize("interval_of", [linear_interval, share_interval, unpaired_difference, unpaired_ratio])
@@ -183,11 +183,6 @@ def test_a_difference_is_paired_by_the_number_of_the_pass():
     interval = difference_interval({3: 5.0, 1: 2.0, 7: 1e9}, {1: 1.0, 3: 4.0, 8: -1e9})
     assert (interval.point, *ends(interval), interval.n) == (1.0, 1.0, 1.0, 2)
     assert difference_interval({1: 5.0, 2: 1.0}, {1: 3.0}) == Interval(2.0, None, None, 1)
-
-
-@pytest.mark.parametrize(("minuend", "subtrahend"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
-def test_without_a_shared_pass_there_is_no_difference(minuend, subtrahend):
-    assert difference_interval(minuend, subtrahend) is None
 
 
 # ---- values that share no passes ------------------------------------------------------------------------------------
@@ -232,14 +227,6 @@ def test_with_spread_on_one_side_only_its_passes_count():
     # Welch's degrees of freedom are those of the side that varies: t(0.975, 2) = 4.3027.
     interval = unpaired_difference([-1.0, 0.0, 1.0], [5.0] * 50)
     assert interval.high - interval.point == pytest.approx(4.3027 / math.sqrt(3), rel=1e-4)
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_an_unpaired_ratio_refuses_a_value_without_a_logarithm(bad):
-    with pytest.raises(ValueError, match="positive finite"):
-        unpaired_ratio([1.0, 2.0], [1.0, bad])
-    with pytest.raises(ValueError, match="positive finite"):
-        unpaired_ratio([bad, 2.0], [1.0, 1.0])
 
 
 def test_95_percent_of_welchs_intervals_cover_the_truth_with_unequal_spreads_and_counts():

@@ -96,11 +96,3 @@ def test_the_command_says_what_to_install(fresh: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "pip install -e '.[workbook]'" in done.stderr
-
-
-def test_labkit_says_what_it_is_not_aware_of() -> None:
-    import labkit
-
-    assert "not aware of" in " ".join(labkit.__doc__.split())
-    names = "profiles, studies, records, claims and pages"
-    assert names in " ".join(labkit.__doc__.split())

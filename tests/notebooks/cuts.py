@@ -18,14 +18,14 @@ import numpy as np
 from labkit.telemetry.summary import Metrics, Statistic, Telemetry
 from tests.committed import committed_reports
 from workbook.records import Blocks, Epochs, Record
-from workbook.records.reads import Reads
+from workbook.records.record import Reads
 from workbook.records.scored import Scored
 from workbook.records.selection import host_to_show
 from workbook.records.store import Store
 from workbook.records.traced import Traced, Untraced
 from workbook.registry import STUDIES
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS
+from workbook.words import mode_name
 
 Records = list[Record]
 Cut = Callable[[Records], Records]

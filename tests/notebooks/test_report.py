@@ -36,7 +36,7 @@ from tests.workbook.test_site import (
     reporting,
     said_in,
 )
-from workbook.engines.openvino.network import missing
+from workbook.engines.openvino_on_cpu import missing
 from workbook.paths import ROOT
 from workbook.records import Record, parse_line
 from workbook.records.traced import Traced
@@ -44,9 +44,9 @@ from workbook.registry import STUDIES
 from workbook.report import make
 from workbook.report.execute import Execution
 from workbook.report.make import Request, make_render
+from workbook.report.pages import read_runs
 from workbook.report.scraps import Answer
-from workbook.report.status import read_runs
-from workbook.trials.recipes import mode_name
+from workbook.words import mode_name
 
 pytestmark = pytest.mark.timeout(900)
 

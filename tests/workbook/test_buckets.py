@@ -20,12 +20,7 @@ from torch import nn  # noqa: E402
 from workbook import ranks  # noqa: E402
 from workbook.engines import training  # noqa: E402
 from workbook.engines.exchange import buckets, side_stream  # noqa: E402
-from workbook.engines.exchange.bucket import (  # noqa: E402
-    Bucket,
-    ByNccl,
-    in_memory,
-)
-from workbook.engines.exchange.buckets import Buckets, parts_of  # noqa: E402
+from workbook.engines.exchange.buckets import Bucket, Buckets, ByNccl, in_memory, parts_of  # noqa: E402
 from workbook.errors import GateError  # noqa: E402
 from workbook.ranks import Team  # noqa: E402
 from workbook.trials.trial import Trial  # noqa: E402

@@ -10,11 +10,12 @@ import pytest
 
 from tests.workbook.made_records import blocks, failed, of_records
 from workbook.claims import schema as claims
-from workbook.claims.by_image import compare_images, is_by_image
+from workbook.claims.effects import compare_images, is_by_image
 from workbook.claims.evidence import Side, pairs
 from workbook.claims.shapes import SHAPES
 from workbook.records import Record
 from workbook.records.scored import Scored
+from workbook.results import Results
 from workbook.statistics import paired_share_difference, paired_share_ratio
 from workbook.trials.trial import Trial
 
@@ -47,7 +48,7 @@ def answers(right: int, *, images: int = 1000, lost: int = 0) -> np.ndarray:
 
 def sides(records: list[Record]) -> list[Side]:
     results = of_records(STUDY, records, hw="cpu")
-    return [Side(results, trial) for trial in results.by_trial]
+    return [Side(Results([results]), trial) for trial in results.by_trial]
 
 
 def judged(records: list[Record], test: claims.Test = DIFFERENCE) -> Any:
@@ -146,7 +147,7 @@ def test_a_network_that_has_learned_nothing_is_not_testable() -> None:
 
 def test_passes_that_disagree_are_reported() -> None:
     case = judged([scored(FP32, 1, answers(700)), scored(FP32, 2, answers(703)), scored(INT8, 1, answers(700))])
-    assert "passes differ in up to 3 images" in case.reason
+    assert "runs differ in up to 3 images" in case.reason
 
 
 def test_without_trained_weights_the_claim_is_not_testable_and_gives_the_reason() -> None:
@@ -159,10 +160,10 @@ def test_only_scored_trials_are_compared_by_image() -> None:
     fp32, int8 = sides([scored(trial, 1, answers(700)) for trial in (FP32, INT8)])
     assert is_by_image(fp32, int8, "top1") and not is_by_image(fp32, int8, "images_per_s")
     runs = Trial(epochs=2)
-    side = Side(fp32.results, runs)
-    assert not is_by_image(side, side, "top1"), "passes of training runs have different seeds"
+    first, second = (Side(fp32.study, replace(runs, batch=batch)) for batch in (32, 64))
+    assert not is_by_image(first, second, "top1"), "passes of training runs have different seeds"
     unscored = sides([blocks(STUDY, trial, 1, 100.0) for trial in (FP32, INT8)])
-    assert "no pass scored" in compare_images(*unscored, "top1", as_ratio=False).reason
+    assert "no run scored" in compare_images(*unscored, "top1", "difference").reason
 
 
 def test_the_fastest_engine_of_each_precision_is_compared() -> None:

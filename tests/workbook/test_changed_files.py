@@ -38,7 +38,7 @@ from workbook.results.metrics import metric_of, why_missing
 from workbook.results.study_records import StudyRecords
 from workbook.reuters import newswires as reuters
 from workbook.storage.forms import FORMS, open_stored
-from workbook.trials.label import trial_label
+from workbook.words import configuration_name
 
 HOST, STUDY = "0123456789ab", "01_training"
 MEMORY_BYTES = 700 << 20  # that reading may add
@@ -113,7 +113,7 @@ def records(folder: Path, content: bytes) -> None:
         STUDIES[STUDY], profile(), scale or "quick", HOST, {"cpu": "a CPU"}, at_scale(read, scale) if scale else []
     )
     for trial in results.by_trial:
-        trial_label(trial)
+        configuration_name(trial)
     for record in results.records:
         record.line()
         for metric in METRICS:

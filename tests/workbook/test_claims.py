@@ -108,7 +108,7 @@ def test_a_consistent_test_is_accepted(name: str) -> None:
         ({**RATIO, "under": {"batch": 256}}, "`over` and `under` must give the same fields different values"),
         (
             {**RATIO, "metric_under": "step_s"},
-            "`metric_under` is for a ratio or difference of two metrics of one trial",
+            "`metric_under` is for a ratio or difference of two metrics of one configuration",
         ),
         ({**LEVEL, "metric_under": "sm_activity"}, "`metric_under` is for a ratio or difference"),
         (without(TREND, "along"), "a test of shape 'trend' needs `along`"),

@@ -17,8 +17,8 @@ from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.paths import notebook_of
 from workbook.registry import COMPARISON, STUDIES, Study
 from workbook.report.execute import planned_trials
+from workbook.results import Results
 from workbook.studies.free_speed import which_change
-from workbook.trials.trial import Trial
 
 NODES = "needs a Slurm job over several nodes, which no profile plans by itself"
 UNTESTABLE = {  # (claim, place of the test): why no plan has its trials
@@ -48,9 +48,6 @@ class Planned:
     study: Study
     host_id: str = "planned"
 
-    def ok(self, trial: Trial) -> list[Any]:
-        return []
-
 
 @pytest.fixture(scope="module")
 def plans() -> Plans:
@@ -67,7 +64,7 @@ def plans() -> Plans:
         patch.setattr("workbook.study.stored_set", lambda name, _, **kept: stored_set(name, 8, **kept))
         return {
             (profile.name, study): [
-                Side(cast(Any, Planned(profile, STUDIES[study])), trial)
+                Side(Results([cast(Any, Planned(profile, STUDIES[study]))]), trial)
                 for trial in planned_trials(notebook_of(study), given | {"hw": profile.name})
             ]
             for profile in profiles

@@ -1,4 +1,4 @@
-"""The claims' page: every claim appears once, every filter hides the right claims, every link leads to its records."""
+"""The pages of claims: every claim, exhibit and printed table appears, filters and links lead to the right claims."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ from tests.workbook.test_site import (
     taken,
     texts,
 )
-from workbook.claims.dates import committed
-from workbook.claims.findings import Findings, _starts, finding_html, newer_tests
+from workbook.claims.findings import Findings, newer_tests
 from workbook.claims.judge import judge_all
-from workbook.claims.papers import Paper
-from workbook.claims.reports import evidence
+from workbook.claims.papers import Exhibit, Paper, committed
+from workbook.claims.reports import evidence, verdicts
+from workbook.claims.rows import AFTER, AMONG, BEFORE, claim_row
 from workbook.claims.verdict import GROUPS, VERDICTS, Finding
 from workbook.records import Record, parse_line
 from workbook.records.store import content_of
-from workbook.report.claims_page import write_claims
+from workbook.registry import STUDIES
+from workbook.report.claims_pages import write_claims, write_papers
+from workbook.show.templates import drawn
 from workbook.trials.trial import Trial
 
 # ---- a page whose records replicate some claims and not others ------------------------------------------------------
@@ -154,8 +156,8 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
             for side in case.sides
             for record in side.results.by_trial.get(side.trial, [])
         }
-        made_at = f"{' to '.join(dict.fromkeys([min(times), max(times)]))} UTC" if times else ""
-        assert (f"The records are of {made_at}." if times else "There are no records.") in details
+        assert claim_row(finding).starts == ([min(times), max(times)] if times else [])
+        assert (f"{max(times)} UTC" if times else "no records") in details
     if shutil.which("git") is None:
         pytest.skip("needs git to know when a line was committed")
     git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
@@ -170,13 +172,12 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
     assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
     tested = next(finding for finding in made[1] if finding.group == "replicated")
-    first, between = _starts(tested)[0], "between the first and the last of"
-    for changed, order in (("2020-01-01 00:00", "before"), (first, between), ("2099-01-01 00:00", "after")):
-        markup = finding_html(tested, changed)
-        assert f"The test last changed at {changed} UTC, {order} these records." in markup
-        assert ("Its test is newer." in markup) == (order != "before")
-        newer = newer_tests([tested], {tested.claim.id: changed})
-        assert newer == "1 of these 1 tests is newer than the first of their records." * (order != "before")
+    first = claim_row(tested).starts[0]
+    for changed, order in (("2020-01-01 00:00", BEFORE), (first, AMONG), ("2099-01-01 00:00", AFTER)):
+        row = claim_row(tested, changed)
+        assert (row.changed, row.order) == (changed, order) and f"{changed} UTC, {order}" in drawn("claim", row)
+        assert ("newer" in row.remarks) == (order != BEFORE)
+        assert bool(newer_tests([tested], {tested.claim.id: changed})) == (order != BEFORE)
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 
@@ -279,3 +280,44 @@ def test_every_link_to_records_names_only_the_lines_of_the_trials_shown(
 def test_a_page_without_claims_says_so(tmp_path: Path) -> None:
     write_claims(tmp_path / "claims.html", Findings([]), title="H200", links=[], days={})
     assert "Of 0 published claims none could be tested here." in (tmp_path / "claims.html").read_text(encoding="utf-8")
+
+
+# ---- pages of papers ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    reports = tmp_path_factory.mktemp("papers")
+    with reporting(reports, PAPERS):
+        put(reports, "h200", passes_of())
+        (reports / "h200" / "01_training.html").write_text("<title>Training</title>")
+        write_papers(reports / "h200", verdicts(evidence("h200")), title="H200", links=[("claims.html", "Claims")])
+    return reports / "h200" / "papers"
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.id)
+def test_a_page_has_every_claim_exhibit_and_printed_table_of_its_paper(papers: Path, paper: Paper) -> None:
+    page = BeautifulSoup((papers / f"{paper.id}.html").read_text(encoding="utf-8"), "html.parser")
+    links = [str(link["href"]) for link in page.select(".lk-verdicts th a")]
+    assert sorted(links) == sorted(f"../claims.html#claim-{claim.id}" for claim in paper.claims)
+    groups = [verdict.get_text() for verdict in page.select("main > .lk-scroll .lk-verdict")]
+    assert groups == sorted(groups, key=lambda text: ["✗", "~", "✓"].index(text[0])), "what fails comes first"
+    rows = page.select('[aria-label="Tables and figures"] tbody tr')
+    assert len(rows) == len(paper.exhibits) > 2
+    for row, exhibit in zip(rows, paper.exhibits, strict=True):
+        here = said_in(row.td)
+        assert said_in(row.th) == f"{exhibit.title} {exhibit.where}"
+        assert all(STUDIES[study].title in here for study in exhibit.studies) and exhibit.missing in here
+        assert {str(link["href"]) for link in row.select("a")} <= {"../01_training.html"}, "only pages that exist"
+    tables = page.select(".lk-fold .lk-table")
+    assert len(tables) == len(paper.printed) + len(paper.tables)
+    texts = said_in(page.main)
+    for printed in paper.printed:
+        assert all(str(cell) in texts for row in printed.rows.values() for cell in row if cell is not None)
+
+
+def test_an_exhibit_needs_a_counterpart_or_a_reason() -> None:
+    with pytest.raises(ValueError, match="give the `studies` with a counterpart, or the reason"):
+        Exhibit(title="Images/s", where="figure 1")
+    with pytest.raises(ValueError, match="unknown study"):
+        Exhibit(title="Images/s", where="figure 1", studies=["99_none"])

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import MADE_BY_MAKE
+from tests.processes import frameworks_after
 from tests.workbook.test_site import passes_of, put
 from workbook.cli import _make_paths_absolute, main
 from workbook.paths import ROOT
@@ -77,8 +78,7 @@ def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> No
     done = labkit("plan", "--hw", "h200", "--study", "power", "--scale", "smoke")
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
-    assert "expects H200 SXM, and this machine has " in first and "cannot run the plan" in first
-    assert "  04_power " in done.stdout and last.startswith("Together about ")
+    assert "H200 SXM" in first and "04_power" in done.stdout and last.startswith("Together ")
     assert_refused(labkit("plan", "--hw", "k80"), "k80", "can't be measured")
 
 
@@ -155,12 +155,9 @@ def test_the_baseline_may_come_from_the_environment_and_an_empty_one_is_ignored(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--hw", "v100_sxm2"), "no records of v100_sxm2. Profiles with records: h100, h200. Pages"),
-        (
-            ("--hw", "h100", "--study", "inference"),
-            "no records of 05_inference of h100. Profiles with them: none. Stud",
-        ),
-        (("--hw", "h100", "--study", "training,power"), "no records of 04_power of h100. "),
+        (("--hw", "v100_sxm2"), "of v100_sxm2. Profiles with records: h100, h200."),
+        (("--hw", "h100", "--study", "inference"), "of 05_inference of h100. Profiles with them: none."),
+        (("--hw", "h100", "--study", "training,power"), "of 04_power of h100. "),
         (("--hw", "h100"), ""),
         (("--hw", "h100", "--study", "training"), ""),
     ],
@@ -209,7 +206,7 @@ def test_an_unknown_make_variable_is_refused_in_one_sentence(target: list[str], 
     done = make_once(*target, given)
     assert done.returncode == 2 and not done.stdout
     name = given.partition("=")[0]
-    assert f"labkit: unknown make variable {name}; valid: HW STUDY SCALE " in done.stderr
+    assert f"variable {name}; valid: HW STUDY SCALE " in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -234,7 +231,7 @@ NO_PYTHON = (EXECUTED, "/no/python", "/etc", "--help", "a b", "~nobody-here/pyth
 def test_a_python_that_cannot_run_labkit_is_refused_in_one_sentence(python: str) -> None:
     for done in make(ROOT, "plan", PYTHON=python):
         said, of_make = done.stderr.splitlines()
-        assert said.startswith("labkit: PYTHON= names no Python from 3.11 on that has labkit's packages; name one")
+        assert said.startswith("labkit: PYTHON= ")
         assert of_make.startswith("make: ***")
 
 
@@ -245,14 +242,14 @@ def test_a_torch_index_that_is_no_address_is_refused_in_one_sentence(index: str,
         shutil.copy(ROOT / name, tmp_path / name)
     for done in make(tmp_path, "setup", TORCH_INDEX=index):
         said, of_make = done.stderr.splitlines()
-        assert said.startswith(f"labkit: TORCH_INDEX={index!r} is no address of a package index; give one such as http")
+        assert said.startswith(f"labkit: TORCH_INDEX={index!r} ") and "http" in said
         assert of_make.startswith("make: ***")
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / ".installed").touch()
     for other in (EXECUTED, ""):
         (tmp_path / ".venv" / ".torch-index").write_text(other + "x")
         for done in make(tmp_path, "setup", TORCH_INDEX=index):
-            assert "TORCH_INDEX differs from the one .venv was made with: type `rm -r .venv`" in done.stderr
+            assert "TORCH_INDEX" in done.stderr and "`rm -r .venv`" in done.stderr
 
 
 def test_the_exit_code_of_the_process_is_2() -> None:
@@ -282,7 +279,7 @@ def test_an_interruption_within_the_definition_of_a_class_is_one(monkeypatch: py
     monkeypatch.setattr("workbook.datasets.identify", interrupted)
     done = labkit("data", "check", "/")
     assert done.returncode == 130
-    assert done.stderr.startswith("\nlabkit: interrupted. Finished measurements are kept")
+    assert done.stderr.startswith("\nlabkit: interrupted. ")
 
 
 # Typer for a labkit that is interrupted during its imports.
@@ -302,15 +299,12 @@ def test_make_variables_arrive_through_the_environment_and_empty_ones_are_ignore
 
 def test_importing_the_command_line_and_a_worker_imports_no_framework() -> None:
     names = ("cli", "study", "doctor", "report.make", "runner.worker", "runner.available")
-    rooms = ", ".join(f"workbook.{name}" for name in names)
-    code = f"import sys, {rooms}; print([n for n in ('torch', 'tensorflow', 'jax', 'keras') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "[]"
+    assert not {"torch", "tensorflow", "jax", "keras"} & {*frameworks_after(*(f"workbook.{name}" for name in names))}
 
 
 def test_doctor_says_what_this_machine_is_and_which_profile_fits() -> None:
     done = labkit("doctor")
-    assert "This machine:" in done.stdout and "`make report` will use the profile" in done.stdout
+    assert "This machine:" in done.stdout and "`make report`" in done.stdout
     assert "Traceback" not in done.stderr
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
+import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
 
 from tests.committed import committed_reports
 from workbook.claims import Findings
 from workbook.claims.reports import evidence, verdicts
 from workbook.claims.verdict import FEWEST_RUNS, TESTED
 from workbook.paths import ROOT
-from workbook.results import difference, load
+from workbook.results import difference, load, ratio
 from workbook.studies import batch_runs
 
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
@@ -56,12 +56,10 @@ def test_every_verdict_of_a_claim_has_its_quantity_its_runs_and_at_least_three_o
             if finding.verdict in ("replicated", "not replicated"):
                 deciding = [case for case in finding.cases if case.verdict == finding.verdict]
                 assert deciding and all(case.n >= FEWEST_RUNS for case in deciding), (profile, finding.claim.id)
-        rows = [row.select("td") for row in BeautifulSoup(of_profile.html(), "html.parser").select(".lk-verdicts tr")]
-        tested = [cells for cells in rows if cells and "not testable" not in cells[-1].get_text()]
+        tested = [row.here for row in of_profile.rows() if row.here]
         assert tested
-        for *_, here, verdict in tested:
-            assert re.search(r"^.+: .+ [\d,]+ (run|image)s?", here.get_text(" ").strip()), here
-            assert verdict.select_one(".lk-verdict"), verdict
+        for here in tested:
+            assert here.quantity and re.search(r"\d", here.value + here.n) and re.search(r"\d (run|image)s?$", here.n)
 
 
 def test_32_gpus_of_eight_nodes_are_not_replicated_by_four_of_one(findings: dict[str, Findings]) -> None:
@@ -74,9 +72,9 @@ def test_32_gpus_of_eight_nodes_are_not_replicated_by_four_of_one(findings: dict
 def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_value(
     findings: dict[str, Findings],
 ) -> None:
-    rows = findings["h200"].html()
-    assert "DRAM activity minus FP32" in rows
-    assert "(Quantization)" in rows, "study 05 tests the same claim"
+    shown = [row.here for row in findings["h200"].rows() if row.here]
+    assert any(here.quantity.startswith("DRAM activity minus FP32") for here in shown)
+    assert any(here.value.endswith("(Quantization)") for here in shown), "study 05 tests the same claim"
 
 
 def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +90,17 @@ def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: py
     behind = difference(at_seconds, "top1", over={"batch": int(told[2])}, by="batch")
     assert {f"{batch:,}" for batch in behind["batch"]} == set(told[3].split(" or "))
     assert (behind["high"] < 0).all()
+
+
+def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findings: dict[str, Findings]) -> None:
+    judged = [judged for finding in findings["h100"].findings for judged in finding.tests]
+    cases = [case for of_test in judged if of_test.test.shape == "ratio" for case in of_test.cases if case.effect]
+    over_passes = [case for case in cases if len(case.sides) == 2 and not (case.is_by_image or case.is_least)]
+    assert len(over_passes) > 20
+    for case in over_passes:
+        sides = [side.rows.assign(side=name) for name, side in zip(("over", "under"), case.sides, strict=True)]
+        table = ratio(pd.concat(sides), case.metric, over={"side": "under"}, by="side")
+        assert case.effect is not None
+        assert table[["value", "low", "high"]].to_numpy().tolist() == [
+            [case.effect.point, case.effect.low, case.effect.high]
+        ], case.label

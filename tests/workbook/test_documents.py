@@ -18,10 +18,10 @@ from labkit.data import DataSet
 from labkit.data.loaders import ResidentLoader, in_order
 from labkit.data.order import Shard
 from labkit.errors import UserError
-from workbook.reuters import drawn as reuters_shaped
 from workbook.reuters import open_documents
-from workbook.reuters.bag_of_words import CLASSES, WORDS
-from workbook.reuters.unpacking import Unpacked
+from workbook.reuters import synthetic as reuters_shaped
+from workbook.reuters.newswires import CLASSES, WORDS
+from workbook.workloads._inputs import Unpacked
 
 # SHA-256 of documents 0..999 and their labels, seed 0, version 1. Every machine must make these bytes.
 PINNED = {

@@ -33,12 +33,11 @@ from labkit.data.augment import TORCH_FORMATS, Augment, Preparation  # noqa: E40
 from labkit.data.loaders import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.models import build  # noqa: E402
 from workbook.engines import device_loader, gate  # noqa: E402
-from workbook.engines.captured import CapturedStep  # noqa: E402
-from workbook.engines.damping import damp, weaken, weakened  # noqa: E402
+from workbook.engines.comparison import damp, weaken, weakened  # noqa: E402
 from workbook.engines.device_loader import DeviceLoader, HostFed  # noqa: E402
 from workbook.engines.precision import TOLERANCES, Tolerance  # noqa: E402
-from workbook.engines.schedule import learning_rates  # noqa: E402
-from workbook.engines.training import Training  # noqa: E402
+from workbook.engines.steps import CapturedStep  # noqa: E402
+from workbook.engines.training import Training, learning_rates  # noqa: E402
 from workbook.workloads.train import TrainWorkload  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
@@ -94,9 +93,9 @@ def test_differences_just_within_the_tolerance_pass_and_just_beyond_are_refused(
         return trace([2.0, 1.9, 1.8 * (1 + loss * allowed.loss)], [[3.0, 5 * change * allowed.change], [0.0, 4.0]])
 
     gate.compare(PLAIN, tuned(0.99, 0.99), precision)
-    with pytest.raises(GateError, match=r"checked engine's loss differs from the baseline's .* more than"):
+    with pytest.raises(GateError, match="loss differs"):
         gate.compare(PLAIN, tuned(1.01, 0.0), precision)
-    with pytest.raises(GateError, match=r"change of all weights together differs .* more than"):
+    with pytest.raises(GateError, match="weights together"):
         gate.compare(PLAIN, tuned(0.0, 1.01), precision)
 
 
@@ -112,24 +111,20 @@ def statistics(*values: float) -> gate.Trace:
     ("plain", "tuned", "said"),
     [
         (PLAIN, trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]], [[0, 1], [2, 1], [2, 3]]), "step 2 .* other images"),
-        (SAME, SAME, "every step read the same images"),
+        (SAME, SAME, "same images"),
         (PLAIN, trace([2.0, math.nan, 1.8], [[3.0, 0.0], [0.0, 4.0]]), "not finite: .*tuned 2.0000, nan"),
         (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: baseline inf"),
-        (trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "loss differs from the baseline's by inf"),
-        (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), "1 of 2 weights did not move in 2"),
+        (trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "loss differs .* by inf"),
+        (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), "1 of 2 weights .* in 2"),
         (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[2e-6], [9.0]]), None),  # only rounding moves it
         (trace([2.0, 1.9], [[0.0], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), None),
         (STILL, STILL, "by nan of it"),
-        (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "all weights together differs"),
-        (UNEVEN, trace([2.0, 1.9], [[0.01], [100.0]]), "change of a single weight differs"),
-        (UNEVEN, trace([2.0, 1.9], [[-1.0], [100.0]]), "change of a single weight differs"),
-        (statistics(0.3), statistics(0.0), "running statistic differs"),
-        (
-            statistics(0.3, 0.3, 0.3),
-            statistics(0.3, math.nan, 0.3),
-            "running statistic differs from the baseline's by nan",
-        ),
-        (statistics(math.nan), statistics(0.3), "running statistic differs from the baseline's by nan"),
+        (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "weights together"),
+        (UNEVEN, trace([2.0, 1.9], [[0.01], [100.0]]), "single weight"),
+        (UNEVEN, trace([2.0, 1.9], [[-1.0], [100.0]]), "single weight"),
+        (statistics(0.3), statistics(0.0), "running statistic"),
+        (statistics(0.3, 0.3, 0.3), statistics(0.3, math.nan, 0.3), "running statistic .* by nan"),
+        (statistics(math.nan), statistics(0.3), "running statistic .* by nan"),
     ],
 )
 def test_a_step_that_computes_wrongly_is_refused_with_the_difference(
@@ -165,19 +160,15 @@ def test_beside_fp32_a_step_with_as_much_rounding_as_the_plain_step_passes() -> 
 @pytest.mark.parametrize(
     ("plain", "tuned", "said"),
     [
-        (rounded(0.4), rounded(0.4, times=0.5), "weights move 0.5 times as far as the baseline's, more than 25% off"),
-        (rounded(0.4), rounded(0.4, times=1.3), "weights move 1.3 times as far"),
-        (rounded(0.5), rounded(0.81, towards=3), "all weights together differs .* in FP32 by 0.81 of it"),
-        (rounded(0.1), rounded(0.36, towards=3), "all weights together differs .* more than 0.35"),
-        (rounded(0.4), rounded(0.4, loss=0.021), "loss differs from the baseline's in FP32"),
-        (rounded(0.01), rounded(0.01, loss=0.006), "loss differs from the baseline's in FP32 by 0.006 .* than 0.005"),
-        (
-            rounded(0.61),
-            rounded(0.61),
-            "BF16 alone moves the baseline steps by 0.61 .* take more images a device, or FP32",
-        ),
-        (rounded(math.nan), rounded(0.1), "BF16 alone moves the baseline steps by nan"),
-        (rounded(0.1), rounded(math.nan), "weights move nan times"),
+        (rounded(0.4), rounded(0.4, times=0.5), "move 0.5 times .* 25%"),
+        (rounded(0.4), rounded(0.4, times=1.3), "move 1.3 times"),
+        (rounded(0.5), rounded(0.81, towards=3), "weights together .* FP32 by 0.81"),
+        (rounded(0.1), rounded(0.36, towards=3), "weights together .* 0.35"),
+        (rounded(0.4), rounded(0.4, loss=0.021), "loss differs .* FP32"),
+        (rounded(0.01), rounded(0.01, loss=0.006), "loss differs .* FP32 by 0.006 .* 0.005"),
+        (rounded(0.61), rounded(0.61), "BF16 alone .* by 0.61"),
+        (rounded(math.nan), rounded(0.1), "BF16 alone .* by nan"),
+        (rounded(0.1), rounded(math.nan), "move nan times"),
     ],
     ids=["half", "more", "far", "few", "loss", "loss of little rounding", "too rough", "plain nan", "tuned nan"],
 )
@@ -205,17 +196,17 @@ def beside(
 @pytest.mark.parametrize("of_statistics", [False, True], ids=["weights", "statistics"])
 def test_beside_fp32_each_value_is_compared_with_its_own_rounding(of_statistics: bool) -> None:
     least = 0.25 if of_statistics else 0.6
-    said = "change of a running statistic differs" if of_statistics else "change of a single weight differs"
+    place = "running statistic" if of_statistics else "single weight"
     facts = beside([0.01, 0.4], [least - 0.01, 0.79], of_statistics=of_statistics)
     assert facts["worst_difference"] == pytest.approx(0.79) and facts["worst_tolerance"] == pytest.approx(0.8)
-    no_number = "weights move nan times" if not of_statistics else said
-    for tuned, how in (([least + 0.01, 0.4], said), ([0.01, 0.81], said), ([math.nan, 0.4], no_number)):
-        with pytest.raises(GateError, match=how):
+    no_number = place if of_statistics else "move nan times"
+    for tuned, fault in (([least + 0.01, 0.4], place), ([0.01, 0.81], place), ([math.nan, 0.4], no_number)):
+        with pytest.raises(GateError, match=fault):
             beside([0.01, 0.4], tuned, of_statistics=of_statistics)
 
 
 def test_beside_fp32_a_weight_without_its_gradient_is_found_unless_rounding_hides_it() -> None:
-    with pytest.raises(GateError, match=r"change of a single weight differs .* by 1 of it, more than 0.95"):
+    with pytest.raises(GateError, match=r"single weight .* 1 of it.* 0.95"):
         beside([0.6, 0.0], [1.0, 0.0])
     assert beside([1.2, 0.1], [1.3, 0.1])["worst_difference"] == pytest.approx(0.1)
 
@@ -224,9 +215,9 @@ def test_beside_fp32_each_loss_has_the_tolerance_of_its_own_step() -> None:
     exact, plain = [2.0, 1.9, 1.8], [2.0, 1.9, 1.8 * 1.04]
     beside([0.1], [0.1], losses=(exact, plain, [2.0 * 1.007, 1.9, 1.8 * 1.06]))
     for tuned in ([2.0 * 1.008, 1.9, 1.8], [2.0, 1.9 * 1.006, 1.8], [2.0, 1.9, 1.8 * 1.07]):
-        with pytest.raises(GateError, match="loss differs from the baseline's in FP32"):
+        with pytest.raises(GateError, match=r"loss differs .* FP32"):
             beside([0.1], [0.1], losses=(exact, plain, tuned))
-    with pytest.raises(GateError, match=r"losses of plain FP32 are not finite: 2.0000, nan"):
+    with pytest.raises(GateError, match=r"FP32 are not finite: 2\.0000, nan"):
         beside([0.1], [0.1], losses=([2.0, math.nan, 1.8], plain, plain))
 
 
@@ -276,39 +267,30 @@ def repeats_a_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
 
 
 # A wrong update shows in the weights' change and, from the next step on, in the loss. The message names either.
-DIFFERS = "checked engine's (loss|change of .*) differs from the baseline's"
+DIFFERS = "(loss|change of .*) differs"
+
+
+MOVES = rf"{DIFFERS}|move 0.[45]\d* times"
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("precision", "fault", "said"),
     [
-        (forgets_momentum, DIFFERS),
-        (leaves_a_layer_out, "1 of 62 weights did not move"),
-        (computes_another_loss, "loss differs"),
-        (drops_the_first_batch, "step 1 .* other images"),
-        (repeats_a_batch, "step 2 .* other images"),
+        ("fp32", forgets_momentum, DIFFERS),
+        ("fp32", leaves_a_layer_out, "1 of 62 weights"),
+        ("fp32", computes_another_loss, "loss differs"),
+        ("fp32", drops_the_first_batch, "step 1 .* other images"),
+        ("fp32", repeats_a_batch, "step 2 .* other images"),
+        pytest.param("bf16", forgets_momentum, MOVES, marks=bf16.needed),
+        pytest.param("bf16", halves_the_rate, MOVES, marks=bf16.needed),
     ],
 )
-def test_a_wrong_step_is_refused_before_anything_is_timed(
-    digits: DataSet,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: Callable[[TrainWorkload, pytest.MonkeyPatch], None],
-    said: str,
+def test_a_wrong_step_is_refused_in_every_precision(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch, precision: str, fault: Any, said: str
 ) -> None:
-    workload = prepared(TUNED, digits)
+    workload = prepared(replace(TUNED, precision=precision), digits)
     fault(workload, monkeypatch)
     with pytest.raises(GateError, match=said):
-        workload.check()
-
-
-@bf16.needed
-@pytest.mark.parametrize("fault", [forgets_momentum, halves_the_rate])
-def test_the_wider_tolerance_of_half_precision_still_finds_a_wrong_update(
-    digits: DataSet, monkeypatch: pytest.MonkeyPatch, fault: Callable[[TrainWorkload, pytest.MonkeyPatch], None]
-) -> None:
-    workload = prepared(replace(TUNED, precision="bf16"), digits)
-    fault(workload, monkeypatch)
-    with pytest.raises(GateError, match=rf"{DIFFERS}|weights move 0.[45]\d* times as far as the baseline's"):
         workload.check()
 
 
@@ -424,7 +406,7 @@ def test_a_network_whose_weights_differ_from_its_optimisers_is_refused() -> None
     training.model.conv1.to(torch.bfloat16)
     training.check_rounded(masters)
     masters[0] *= 1.01
-    with pytest.raises(GateError, match=r"1 network weights are not the optimiser's rounded weights, conv1\.weight"):
+    with pytest.raises(GateError, match=r"1 .*rounded.* conv1\.weight"):
         training.check_rounded(masters)
 
 
@@ -463,7 +445,7 @@ def test_the_gate_finds_a_rectifier_that_a_chain_lacks(digits: DataSet) -> None:
     for block in workload.training.model.modules():
         if hasattr(block, "conv") and hasattr(block, "bn"):
             block.forward = lambda images, block=block: block.bn(block.conv(images))  # type: ignore[method-assign]
-    with pytest.raises(GateError, match="differs from the baseline's"):
+    with pytest.raises(GateError, match="differs"):
         workload.check()
 
 

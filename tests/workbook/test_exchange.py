@@ -32,7 +32,7 @@ from workbook.claims.judge import judge_all
 from workbook.claims.reports import evidence
 from workbook.records import parse_line
 from workbook.registry import STUDIES
-from workbook.report.claims_page import write_claims
+from workbook.report.claims_pages import write_claims
 from workbook.report.exchange import FILES, write_exchange
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile, trial
 from tests.pretend import JAX as JAX_ITSELF
 from tests.pretend import KERAS, interpreter
-from tests.workbook.test_runner import eventually, workers_now
+from tests.workbook.test_runner import workers_now
 from workbook import doctor
 from workbook.hardware import frameworks
 from workbook.hardware.frameworks import KNOWN, environment_of, interpreter_of, version_of
@@ -37,6 +37,8 @@ from workbook.runner.plan import (
 )
 from workbook.session import Session
 from workbook.trials.trial import FRAMEWORKS, Trial
+
+pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
 
 JAX = {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2"}
 TENSORFLOW = {"keras": "3.15.1", "tensorflow": "2.21.0"}
@@ -77,12 +79,6 @@ def _nothing_is_known_already(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_PYTHON", raising=False)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    assert eventually(lambda: not workers_now())
-
-
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     return tmp_path / "cpu"
@@ -117,6 +113,10 @@ def by_name(made: list[Record]) -> dict[str, list[Record]]:
     return records_of
 
 
+def versions_in(**packages: str) -> str:
+    return ", ".join(f"{name} {version}" for name, version in packages.items())
+
+
 # ---- facts about frameworks -----------------------------------------------------------------------------------------
 
 
@@ -127,7 +127,7 @@ def test_every_framework_that_a_trial_may_name_is_known() -> None:
 def test_a_version_names_all_packages_that_a_framework_needs() -> None:
     everything = {"torch": "2.13.0", "keras": "3.15.1", "tensorflow": "2.21.0", "jax": "0.10.2", "jaxlib": "0.10.1"}
     assert version_of("torch", everything) == "2.13.0", "as in committed records"
-    assert version_of("keras-jax", everything) == "keras 3.15.1, jax 0.10.2, jaxlib 0.10.1"
+    assert version_of("keras-jax", everything) == versions_in(keras="3.15.1", jax="0.10.2", jaxlib="0.10.1")
     for name, needed in itertools.product(KNOWN, everything):
         changed = {**everything, needed: "9"}
         same = version_of(name, changed) == version_of(name, everything)
@@ -269,8 +269,8 @@ def test_a_framework_that_cannot_be_loaded_fails_its_trials_and_no_others(
     ):
         assert [record.status for record in records_of[name]] == ["crashed", "crashed"]
         for record in records_of[name]:
-            assert record.reason is not None and f"the process for {title} did not start: " in record.reason
-            assert why in record.reason and str(tmp_path) not in record.reason.split("Its log")[0]
+            assert record.reason is not None and title in record.reason and why in record.reason
+            assert str(tmp_path) not in record.reason.split("Its log")[0]
 
 
 # ---- missing frameworks ---------------------------------------------------------------------------------------------
@@ -289,10 +289,8 @@ def test_a_missing_framework_gives_records_that_say_what_to_do_and_is_asked_once
     assert {record.status for record in (*records_of["none"], *records_of["keras-tensorflow"])} == {"ok"}
     assert {r.status for r in records_of["keras-jax"]} == {"unsupported"} and len(records_of["keras-jax"]) == 2
     (reason,) = {record.reason for record in records_of["keras-jax"]}
-    assert reason.startswith(
-        "Keras on JAX can't run here: jax and jaxlib are not installed in the Python that JAX_PYTHON"
-    )
-    assert "`make setup-jax`" in reason
+    for fact in ("Keras on JAX", "jax and jaxlib", "JAX_PYTHON", "`make setup-jax`"):
+        assert fact in reason
     assert len(calls.read_text().splitlines()) == 1, "once, and not for each trial or pass"
     assert outcome.failed == 0
     again = run(trials, report, passes=2, rounds=[1, 2])
@@ -309,7 +307,7 @@ def test_a_framework_that_works_now_is_tried_again_although_its_version_is_the_s
     trials = [trial("keras-jax/ok")]
     assert run(trials, report, host=here).measured == 1
     (refused,) = records(report)
-    assert (refused.status, refused.cause) == ("unsupported", "here") and "No module named" in (refused.reason or "")
+    assert (refused.status, refused.cause) == ("unsupported", "here")
     monkeypatch.setenv("JAX_PYTHON", str(interpreter(tmp_path / "whole", packages=JAX, code=LOADS)))
     assert run(trials, report, host=here).measured == 1
     assert [record.status for record in records(report)] == ["unsupported", "ok"]
@@ -322,20 +320,18 @@ def test_a_missing_interpreter_is_unsupported(report: Path, tmp_path: Path, monk
     records_of = by_name(records(report))
     assert records_of["none"][0].status == "ok"
     (refused,) = records_of["keras-tensorflow"]
-    assert refused.status == "unsupported" and "the Python that TF_PYTHON names does not answer" in (
-        refused.reason or ""
-    )
+    assert (refused.status, refused.cause) == ("unsupported", "here") and "TF_PYTHON" in (refused.reason or "")
     assert str(tmp_path) not in (refused.reason or ""), "records are public, so they hold no local path"
 
 
 @pytest.mark.parametrize(
     ("framework", "packages", "code", "said"),
     [
-        ("keras-tensorflow", TENSORFLOW, {"tensorflow": OF_CPU}, "tensorflow 2.21.0 is a CPU build"),
-        ("keras-jax", JAX, {"jax": NO_PLUGIN}, "jax 0.10.2 has no CUDA plug-in, or one that does not load: Unknown"),
-        ("keras-jax", JAX, {"jax": SEEN_BY_JAX, "keras": OPS % 71}, "its convolution gives wrong numbers on the GPU"),
-        ("keras-jax", JAX, {"jax": SEEN_BY_JAX}, "it fails on the GPU: ImportError"),
-        ("keras-jax", JAX, {"jax": "import os; os.abort()"}, "it ended with code -6"),
+        ("keras-tensorflow", TENSORFLOW, {"tensorflow": OF_CPU}, "CPU build"),
+        ("keras-jax", JAX, {"jax": NO_PLUGIN}, "no CUDA plug-in"),
+        ("keras-jax", JAX, {"jax": SEEN_BY_JAX, "keras": OPS % 71}, "wrong numbers"),
+        ("keras-jax", JAX, {"jax": SEEN_BY_JAX}, "GPU: ImportError"),
+        ("keras-jax", JAX, {"jax": "import os; os.abort()"}, "code -6"),
         ("keras-jax", JAX, {"jax": "print('noise')\n" + SEEN_BY_JAX, "keras": OPS % 72}, None),
     ],
 )
@@ -394,7 +390,7 @@ def test_the_host_lists_the_packages_of_other_interpreters(with_tensorflow: Path
     host = this_host()
     assert {name: host.elsewhere["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
     assert set(host.elsewhere) == {"keras-tensorflow"}
-    assert host.framework_versions()["keras-tensorflow"] == "keras 3.15.1, tensorflow 2.21.0"
+    assert host.framework_versions()["keras-tensorflow"] == versions_in(**TENSORFLOW)
     assert host.framework_versions()["torch"] == host.packages["torch"]
 
 
@@ -404,9 +400,9 @@ def test_the_doctor_gives_each_frameworks_version_or_how_to_install_it(
     monkeypatch.setenv("JAX_PYTHON", str(interpreter(tmp_path / "no", packages={}, needs=False)))
     host = replace(this_host(), gpus=())
     findings = dict(reversed(finding) for finding in doctor._frameworks(host))
-    here = "Keras on TensorFlow: keras 3.15.1, tensorflow 2.21.0, on the CPU."
+    here = f"Keras on TensorFlow: {versions_in(**TENSORFLOW)}, on the CPU."
     assert findings[here] is True
     (lacking,) = [sentence for sentence, fine in findings.items() if "Keras on JAX" in sentence]
     assert findings[lacking] is None, "a note and not an error: the other studies need no JAX"
-    assert "can't run here: keras, jax and jaxlib are not installed" in lacking and "make setup-jax" in lacking
+    assert "keras, jax and jaxlib" in lacking and "make setup-jax" in lacking
     assert any(sentence.startswith("PyTorch: torch ") for sentence in findings)

@@ -11,17 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402 - needs torch
+from torch import nn  # noqa: E402
 
 from labkit.models import build  # noqa: E402
 from workbook.engines.batch_norm import fold_batch_norm  # noqa: E402
 from workbook.engines.fused import tiles  # noqa: E402
-from workbook.engines.fused.arithmetic import in_bytes, in_half  # noqa: E402
+from workbook.engines.fused.arithmetic import best_range, calibrate, histogram, in_bytes, in_half  # noqa: E402
 from workbook.engines.fused.graph import IMAGES, Layer, read  # noqa: E402
-from workbook.engines.fused.network import FusedNetwork  # noqa: E402
+from workbook.engines.fused.network import HELD_WITHIN, FusedNetwork  # noqa: E402
 from workbook.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Operation  # noqa: E402
-from workbook.engines.fused.prediction import HELD_WITHIN  # noqa: E402
-from workbook.engines.fused.ranges import best_range, calibrate, histogram  # noqa: E402
 from workbook.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, Tile, tiles_for  # noqa: E402
 from workbook.errors import Unsupported  # noqa: E402
 

@@ -73,8 +73,7 @@ def test_a_gpu_is_described_in_si_units(machine, text_is_bytes: bool) -> None:
     assert (gpu.name, gpu.compute_capability, gpu.memory_bytes) == ("Tesla P100-PCIE-16GB", "6.0", 17_066_885_120)
     assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (250.0, 1.48e9, 715e6)
     assert host.driver == "550.54"
-    assert "1 x Tesla P100-PCIE-16GB" in host.summary()
-    assert host.notes == ()
+    assert f"1 x {gpu.name}" in host.summary() and host.notes == ()
 
 
 def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
@@ -99,9 +98,8 @@ def test_a_driver_that_does_not_answer_is_reported_and_never_taken_for_a_cpu(
 ) -> None:
     monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
     host = machine("hopper", faults=[fault])
-    (note,) = host.notes
-    assert host.gpus == () and "driver does not answer" in note
-    with pytest.raises(UserError, match=r"does not answer: .*nvidia-smi.*make report HW=cpu"):
+    assert host.gpus == () and len(host.notes) == 1
+    with pytest.raises(UserError, match=r"answer: .*nvidia-smi.*HW=cpu"):
         detect(host)
 
 
@@ -127,11 +125,9 @@ def test_arm_processors_are_told_apart_by_their_cores(monkeypatch: pytest.Monkey
 
     altra, ampere_one = ("0x41", "0x3", "0xd0c", "1"), ("0xc0", "0x0", "0xac3", "0")
     assert named(altra, altra) == "Neoverse-N1 r3p1"
-    assert named(ampere_one) == "ARM 0xc0/0xac3 r0p0"
-    assert (
-        named(("0x41", "0x0", "0xd8a", "1"), ("0x41", "0x0", "0xd85", "1"))
-        == "ARM 0x41/0xd85 r0p1 and ARM 0x41/0xd8a r0p1"
-    )
+    assert named(ampere_one).split() == ["ARM", "0xc0/0xac3", "r0p0"]
+    both = named(("0x41", "0x0", "0xd8a", "1"), ("0x41", "0x0", "0xd85", "1"))
+    assert both.split()[1::4] == ["0x41/0xd85", "0x41/0xd8a"]
     assert named() not in ("", named(altra)), "a kernel that tells nothing"
     monkeypatch.setattr(host_module, "_cpuinfo", lambda: "model name : AMD EPYC 9654\n" + CORE.format(0, *altra))
     assert host_module.cpu_model() == "AMD EPYC 9654"
@@ -195,7 +191,7 @@ def test_the_profile_of_a_machine_is_the_one_with_most_of_its_devices(machine) -
 
 
 def test_a_chip_that_no_framework_supports_is_refused_with_the_reason(machine) -> None:
-    with pytest.raises(UserError, match=r"k80.*CUDA 11\.8.*make render HW=k80") as caught:
+    with pytest.raises(UserError, match=r"k80.*11\.8.*HW=k80") as caught:
         detect(machine("kepler", "kepler"))
     assert ".." not in str(caught.value)
 
@@ -208,7 +204,7 @@ def pci_device(root: Path, address: str, *, kind: str, vendor: str) -> None:
 
 
 def test_gpus_of_other_vendors_are_seen_and_built_in_graphics_are_not(tmp_path: Path) -> None:
-    assert foreign_gpus(tmp_path) == foreign_gpus(tmp_path / "no such folder") == ()
+    assert foreign_gpus(tmp_path) == foreign_gpus(tmp_path / "none") == ()
     pci_device(tmp_path, "0000:00:02.0", kind="0x030000", vendor="0x8086")  # Intel's built-in graphics
     pci_device(tmp_path, "0000:01:00.0", kind="0x030000", vendor="0x1a03")  # a server's VGA chip
     pci_device(tmp_path, "0000:02:00.0", kind="0x020000", vendor="0x8086")  # a network card
@@ -218,16 +214,13 @@ def test_gpus_of_other_vendors_are_seen_and_built_in_graphics_are_not(tmp_path: 
     pci_device(tmp_path, "0000:c1:00.0", kind="0x038000", vendor="0x1002")
     pci_device(tmp_path, "0000:c2:00.0", kind="0x120000", vendor="0x1002")
     pci_device(tmp_path, "0000:c3:00.0", kind="0x030000", vendor="0x8086")
-    assert foreign_gpus(tmp_path) == (
-        "AMD GPU at PCI 0000:c1:00.0",
-        "AMD GPU at PCI 0000:c2:00.0",
-        "Intel GPU at PCI 0000:c3:00.0",
-    )
+    named = [(gpu.split()[0], gpu.split()[-1]) for gpu in foreign_gpus(tmp_path)]
+    assert named == [("AMD", "0000:c1:00.0"), ("AMD", "0000:c2:00.0"), ("Intel", "0000:c3:00.0")]
 
 
 def test_a_gpu_of_another_vendor_is_never_silently_taken_for_a_cpu(cpu_machine, machine) -> None:
     amd = replace(cpu_machine(), foreign_gpus=("AMD GPU at PCI 0000:c1:00.0",))
-    with pytest.raises(UserError, match=r"AMD GPU at PCI 0000:c1:00\.0.*NVIDIA GPUs and CPUs only.*HW=cpu"):
+    with pytest.raises(UserError, match=r"0000:c1:00\.0.*HW=cpu"):
         detect(amd)
     assert mismatch(load_profile("cpu"), amd) is None, "its CPU can be measured on request"
     both = replace(machine("hopper"), foreign_gpus=amd.foreign_gpus)
@@ -239,7 +232,7 @@ def test_numbers_are_never_labelled_with_absent_hardware(cpu_machine) -> None:
     with pytest.raises(UserError) as caught:
         require_match(load_profile("p100_16gb"), host)
     assert caught.value.exit_code == 2
-    for part in ("expects Tesla P100 PCIe, 16 GB", f"has {host.summary()}", "`make render HW=p100_16gb`"):
+    for part in (P100.title, host.summary(), "`make render HW=p100_16gb`"):
         assert part in str(caught.value)
     assert [name for name in profile_names() if mismatch(load_profile(name), host) is None] == ["cpu"]
     require_match(load_profile("cpu"), host)
@@ -250,32 +243,29 @@ L4 = Gpu(name="NVIDIA L4", uuid_hash="b" * 12, memory_bytes=None, compute_capabi
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "fact"),
     [
         ([], None),
         ([("NVIDIA H200", "a" * 12, 140 * 2**30)], None),
         ([("NVIDIA H200", "a" * 12, 140 * 2**30), ("NVIDIA L4", "b" * 12, 22 * 2**30)], None),
-        ([("NVIDIA H200 MIG 3g.71gb", "a" * 12, 70 * 2**30)], "with 70 GiB, a part of the NVIDIA H200 with 143 GiB"),
-        (
-            [("NVIDIA L4", "b" * 12, 22 * 2**30), ("NVIDIA H200", "a" * 12, 140 * 2**30)],
-            "device 0 of PyTorch is NVIDIA L4",
-        ),
-        ([("NVIDIA H200", "c" * 12, 140 * 2**30)], "not the card that the driver lists at this place"),
+        ([("NVIDIA H200 MIG 3g.71gb", "a" * 12, 70 * 2**30)], "70 GiB, a part"),
+        ([("NVIDIA L4", "b" * 12, 22 * 2**30), ("NVIDIA H200", "a" * 12, 140 * 2**30)], "0 of PyTorch is NVIDIA L4"),
+        ([("NVIDIA H200", "c" * 12, 140 * 2**30)], "not the card"),
     ],
 )
-def test_a_framework_on_another_device_than_the_chosen_one_is_noticed(seen: list[Any], said: str | None) -> None:
+def test_a_framework_on_another_device_than_the_chosen_one_is_noticed(seen: list[Any], fact: str | None) -> None:
     reason = why_another_device([SeenDevice(*device) for device in seen], [H200, L4])
-    assert reason is None if said is None else said in str(reason)
+    assert reason is None if fact is None else fact in str(reason)
 
 
 def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:
     two = machine("hopper", "hopper")
     require_match(load_profile("h200"), two)  # a profile may use fewer devices than the machine has
     require_match(load_profile("h200_x2"), two)
-    with pytest.raises(UserError, match=r"expects 4x H200 SXM.*2 x NVIDIA H200"):
+    with pytest.raises(UserError, match=r"4x H200.*2 x NVIDIA H200"):
         require_match(load_profile("h200_x4"), two)
     odd = replace(two, gpus=tuple(replace(gpu, compute_capability="9.9") for gpu in two.gpus))
-    with pytest.raises(UserError, match=r"expects compute capability 9\.0.*has 9\.9"):
+    with pytest.raises(UserError, match=r"capability 9\.0.*9\.9"):
         require_match(load_profile("h200"), odd)
 
 
@@ -299,7 +289,7 @@ def test_a_pytorch_that_does_not_run_on_the_card_ends_every_way_to_measure(machi
     monkeypatch.setattr(builds, "installed", lambda: builds.Torch("2.15.0+cu130", "13.0"))
     monkeypatch.setattr(builds, "_runs", lambda _: False)
     assert detect(host).name == profile.name, "the hardware is still the profile's"
-    needed = r"no code for compute capability 7\.0: type `.*https://download\.pytorch\.org/whl/cu126`"
+    needed = r"capability 7\.0: .*/whl/cu126`"
     for call in (partial(require_match, profile, host), partial(open_study, "training", host=host)):
         with pytest.raises(UserError, match=needed):
             call()
@@ -317,7 +307,7 @@ def test_hardware_that_is_not_here_is_refused_with_what_to_type_for_what_is_here
     ):
         with pytest.raises(UserError) as caught:
             require_match(load_profile("v100_pcie"), host)
-        assert "expects Tesla V100 PCIe" in str(caught.value) and typed in str(caught.value)
+        assert typed in str(caught.value)
 
 
 def test_a_card_that_its_driver_no_longer_lists_is_named_with_the_driver_that_does(machine, monkeypatch) -> None:
@@ -325,9 +315,7 @@ def test_a_card_that_its_driver_no_longer_lists_is_named_with_the_driver_that_do
     for module in (devices, matching):
         monkeypatch.setattr(module, "cards_on_bus", lambda: [titan])
     monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
-    with pytest.raises(
-        UserError, match=r"does not answer: it lists no GPU.*driver 580, the last for this card.*HW=cpu"
-    ):
+    with pytest.raises(UserError, match=r"lists no GPU.*driver 580, the last.*HW=cpu"):
         detect(machine())
 
 
@@ -357,7 +345,7 @@ def test_cuda_visible_devices_decides_which_gpus_are_the_users(monkeypatch: pyte
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-6")
     assert device_indices(load_profile("h200_x2"), host) == [5, 6]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(UserError, match="leaves no GPU of the 8 here"):
+    with pytest.raises(UserError, match="no GPU of the 8"):
         detect(host)
 
 
@@ -365,33 +353,27 @@ def test_a_gpu_that_the_driver_does_not_show_is_never_silently_taken_for_a_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    card = tmp_path / "0000:65:00.0"
-    card.mkdir()
-    (card / "vendor").write_text("0x10de\n")
-    (card / "class").write_text("0x030200\n")
+    pci_device(tmp_path, "0000:65:00.0", kind="0x030200", vendor="0x10de")
     assert nvidia_hardware(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # nvidia-ml-py is not installed
     monkeypatch.setattr(devices, "nvidia_hardware", lambda: True)
-    with pytest.raises(UserError, match=r"NVIDIA GPU is here.*nvidia-ml-py.*HW=cpu"):
+    with pytest.raises(UserError, match=r"nvidia-ml-py.*HW=cpu"):
         detect(this_host())
 
 
-@pytest.mark.parametrize("given", ["0123456789ab", "0123456789ab@ffffffffffff", "@"])
-def test_a_commit_given_by_hand_must_fit_the_code(given: str) -> None:
-    with pytest.raises(UserError, match=f"is not this code, whose hash is {source_hash()}"):
-        host_module._given_commit(given)
-
-
-def test_a_commit_of_this_code_is_recorded() -> None:
+def test_a_commit_given_by_hand_must_fit_the_code() -> None:
+    for given in ("0123456789ab", "0123456789ab@ffffffffffff", "@"):
+        with pytest.raises(UserError, match=source_hash()):
+            host_module._given_commit(given)
     assert host_module._given_commit(f"0123456789ab@{source_hash()}") == "0123456789ab"
     assert host_module._given_commit("") is None
 
 
 def test_on_a_mixed_machine_a_profile_is_of_the_chosen_card(machine, tmp_path: Path, monkeypatch) -> None:
     host = machine("pascal", "unheard_of")
-    assert "1 x Tesla P100-PCIE-16GB and 1 x NVIDIA Z9000" in host.summary()
+    assert all(f"1 x {gpu.name}" in host.summary() for gpu in host.gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert host.summary().startswith("1 x NVIDIA Z9000")
+    assert [gpu.name in host.summary() for gpu in host.gpus] == [False, True]
     shutil.copytree(PARAMS / "base", tmp_path / "base")
     shutil.copy(PARAMS / "cpu.yaml", tmp_path)
     assert write_profile(host, tmp_path).stem == "z9000"

@@ -178,95 +178,56 @@ def index(folder: Path, **changes: Any) -> None:
     open_stored(folder, "shards")
 
 
-# Each kind of bad input: what reads it, and what the sentence says.
+# Each kind of bad input: what reads it, and a fact that the sentence names.
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "records of 1 GB": (sparse, "has more than 134,217,728 bytes of records"),
-    "packed records that unpack to 1 GB": (
-        lambda folder: records(folder, gzip_bomb(2**30), ".jsonl.gz"),
-        "has more than 134,217,728 bytes of records",
-    ),
-    "a host that climbs out": (
-        lambda folder: records(folder, lines(host="../../x")),
-        "it is of study '01_training' on host '../../x'",
-    ),
-    "a study that climbs out": (
-        lambda folder: records(folder, lines(study="../../x")),
-        "it is of study '../../x' on host",
-    ),
-    "half a gigabyte of latencies in a record": (
-        lambda folder: records(folder, lines(result=queries)),
-        "packed bits that are cut off, or more than 67,108,864 bytes",
-    ),
-    "a record with a schema that is text": (
-        lambda folder: records(folder, lines(schema="2")),
-        "not a record: it has no `schema`",
-    ),
-    "a record nested 100,000 times": (
-        lambda folder: records(folder, b'{"a":' * 100_000 + b"\n"),
-        "nested too deeply",
-    ),
+    "records of 1 GB": (sparse, "134,217,728 bytes"),
+    "packed records that unpack to 1 GB": (lambda to: records(to, gzip_bomb(2**30), ".jsonl.gz"), "134,217,728 bytes"),
+    "a host that climbs out": (lambda to: records(to, lines(host="../../x")), "host '../../x'"),
+    "a study that climbs out": (lambda to: records(to, lines(study="../../x")), "study '../../x'"),
+    "half a gigabyte of latencies in a record": (lambda to: records(to, lines(result=queries)), "67,108,864 bytes"),
+    "a record with a schema that is text": (lambda to: records(to, lines(schema="2")), "`schema`"),
+    "a record nested 100,000 times": (lambda to: records(to, b'{"a":' * 100_000 + b"\n"), "nested"),
     "a record whose trial is another thing": (
-        lambda folder: records(folder, lines(trial={"framework": "torch"})),
-        "its trial lacks workload, model, classes, device, devices",
+        lambda to: records(to, lines(trial={"framework": "torch"})),
+        "workload, model, classes",
     ),
     "a record of 10^30 passes": (
-        lambda folder: records(folder, lines(planned=lambda planned: planned | {"passes": {"a": 10**30}})),
-        "an integer of more than 64 bits",
+        lambda to: records(to, lines(planned=lambda planned: planned | {"passes": {"a": 10**30}})),
+        "64 bits",
     ),
     "a record with blocks of no time": (
-        lambda folder: records(folder, lines(result=lambda result: result | {"host_s": [0.0]})),
-        "result.blocks.host_s.0: Input should be greater than 0",
+        lambda to: records(to, lines(result=lambda result: result | {"host_s": [0.0]})),
+        "result.blocks.host_s.0: ",
     ),
-    "a record that began at no time": (
-        lambda folder: records(folder, lines(started_at="<b>")),
-        "started_at: String should match pattern",
-    ),
-    "a host without a processor": (
-        lambda folder: host(folder, cpu=None),
-        "does not describe a host (cpu: Input should be a valid string)",
-    ),
-    "a host whose GPU has no name": (lambda folder: host(folder, gpus=[{}]), "gpus.0.name: Field required"),
-    "series of 33 million rows": (lambda folder: series(folder, many_rows), "it has 33,554,432 rows"),
-    "series with texts for numbers": (
-        lambda folder: series(folder, texts_for_numbers),
-        "pass, t_s, value are not numbers",
-    ),
+    "a record that began at no time": (lambda to: records(to, lines(started_at="<b>")), "started_at: "),
+    "a host without a processor": (lambda to: host(to, cpu=None), "(cpu: "),
+    "a host whose GPU has no name": (lambda to: host(to, gpus=[{}]), "gpus.0.name: "),
+    "series of 33 million rows": (lambda to: series(to, many_rows), "33,554,432 rows"),
+    "series with texts for numbers": (lambda to: series(to, texts_for_numbers), "pass, t_s, value"),
     "a pickle that promises 1 TB": (
-        lambda folder: pickled(folder, b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b"."),
-        "a length is beyond its end",
+        lambda to: pickled(to, b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b"."),
+        "beyond its end",
     ),
-    "a pickle whose key is never hashed": (
-        lambda folder: pickled(folder, nested_key()),
-        "a dictionary with other keys than text",
-    ),
-    "a pickle whose labels are 2^40 numbers": (
-        lambda folder: pickled(folder, nested_labels()),
-        "has 'labels' that are not a list of integers",
-    ),
-    "a pickle that encodes a text 2,000 times": (
-        lambda folder: pickled(folder, encoded_again()),
-        "it unpacks to more than its size",
-    ),
-    "a pickle with a set": (lambda folder: pickled(folder, pickle.dumps({"labels": {1}})), "it holds a set"),
+    "a pickle whose key is never hashed": (lambda to: pickled(to, nested_key()), "other keys"),
+    "a pickle whose labels are 2^40 numbers": (lambda to: pickled(to, nested_labels()), "'labels'"),
+    "a pickle that encodes a text 2,000 times": (lambda to: pickled(to, encoded_again()), "more than its size"),
+    "a pickle with a set": (lambda to: pickled(to, pickle.dumps({"labels": {1}})), "a set"),
     "an npz whose header promises 1 TB": (
-        lambda folder: _load(npz(folder, {"data.npy": header((2**28, 3072)), "labels.npy": header((1,))}), "npz"),
-        "its data.npy has 0 bytes, and its header says (268435456, 3072) of uint8",
+        lambda to: _load(npz(to, {"data.npy": header((2**28, 3072)), "labels.npy": header((1,))}), "npz"),
+        "(268435456, 3072)",
     ),
-    "an npz that unpacks to 1.2 GB": (zip_bomb, "its data.npy has 1,258,291,328 bytes"),
+    "an npz that unpacks to 1.2 GB": (zip_bomb, "1,258,291,328 bytes"),
     "a reuters.npz whose topics promise 8 TB": (
-        lambda folder: reuters(folder, {"x.npy": as_lists(), "y.npy": header((2**40,), "<i8")}),
-        "its header says (1099511627776,) of int64",
+        lambda to: reuters(to, {"x.npy": as_lists(), "y.npy": header((2**40,), "<i8")}),
+        "(1099511627776,)",
     ),
-    "a picture of 1 x 65,000 pixels": (
-        lambda folder: image(folder, saved((1, 65_000), "JPEG")),
-        "it has 1 x 65,000 pixels",
-    ),
-    "a picture of 10^10 pixels": (lambda folder: image(folder, huge_png()), "pixels"),
-    "PostScript called .JPEG": (lambda folder: image(folder, saved((8, 8), "EPS")), "it is neither JPEG nor PNG"),
-    "a stored set whose files climb out": (index, "'../../secret' is no file of the set"),
-    "a stored set whose folder is a command": (
-        lambda folder: index(folder, root="pipe:touch marker; ", files=[["0.tar", 3]]),
-        "'pipe:touch marker; ' is no absolute path",
+    "a picture of 1 x 65,000 pixels": (lambda to: image(to, saved((1, 65_000), "JPEG")), "1 x 65,000"),
+    "a picture of 10^10 pixels": (lambda to: image(to, huge_png()), "pixels"),
+    "PostScript called .JPEG": (lambda to: image(to, saved((8, 8), "EPS")), "JPEG nor PNG"),
+    "a stored set whose files climb out": (index, "'../../secret'"),
+    "a stored set whose to is a command": (
+        lambda to: index(to, root="pipe:touch marker; ", files=[["0.tar", 3]]),
+        "'pipe:touch marker; '",
     ),
 }
 
@@ -281,11 +242,11 @@ def as_lists() -> bytes:
 
 @pytest.mark.parametrize("name", BAD)
 def test_each_lie_gets_one_sentence_in_bounded_memory(name: str, tmp_path: Path) -> None:
-    reads, said = BAD[name]
+    reads, fact = BAD[name]
     with limited_memory(), pytest.raises(LabkitError) as caught:
         reads(tmp_path)
     message = str(caught.value)
-    assert said in message and message.isprintable() and len(message) < 2_100
+    assert fact in message and message.isprintable() and len(message) < 2_100
 
 
 def test_a_large_file_of_records_is_far_above_every_committed_one(tmp_path: Path) -> None:

@@ -1,20 +1,21 @@
-"""Tests of a study's page: it loads nothing, folds the code, shows failures and escapes texts from data."""
+"""Tests of a study's page: it loads nothing, folds the code, shows failures, escapes texts and fits a phone."""
 
 import json
 import re
 
 import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.errors import LabkitError
-from workbook.report.html import TEMPLATE, external_urls, plain, render_notebook
+from workbook.report.html import TEMPLATE, external_urls, plain, render_notebook, with_stacked_tables
 from workbook.report.scraps import Answer
 from workbook.show import plots, table
+from workbook.show.table import table_html
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)></style>" onload='alert(3)'"""
-STRIP = {"Profile": "H200 SXM", "Host": "3fa9c1", "Scale": "quick"}
+STRIP = {"Profile": "H200 SXM", "Machine": "3fa9c1", "Scale": "quick"}
 
 
 def code(source, *outputs, count=1, tags=()):
@@ -86,7 +87,7 @@ def test_an_explanation_of_what_was_not_measured_is_left_out(render, rates):
         )
         text = page.main.get_text()
         assert "Rates" in text and ("Why." in text) == bool(rates["value"].notna().any())
-    assert ("A dot." in made[0]._html()) == ("Why." in text)
+    assert ("A dot." in made[0]._repr_mimebundle_()["text/html"]) == ("Why." in text)
 
 
 def test_a_page_with_figure_and_table_loads_nothing_and_is_small(render):
@@ -285,3 +286,56 @@ def test_every_text_colour_has_the_contrast_of_wcag_aa(scheme):
             assert contrast(palette[name], palette[ground]) >= 4.5, (name, ground)
     for edge in ("good-edge", "bad-edge", "link-edge"):
         assert contrast(palette[edge], palette["paper"]) >= 3, edge
+
+
+# ---- tables for a phone: each cell has the heading of its own column ------------------------------------------------
+
+
+def stacked(markup: str) -> Tag:
+    (table,) = BeautifulSoup(with_stacked_tables(f"<main>{markup}</main>"), "html.parser").find_all("table")
+    return table
+
+
+def labels(row: Tag) -> list[tuple[str, str]]:
+    return [(str(cell.get("data-label", "")), cell.get_text()) for cell in row.find_all(["th", "td"])]
+
+
+def test_each_value_of_many_columns_has_its_heading_and_unit() -> None:
+    frame = pd.DataFrame({"network": ["VGG-16"], "batch": ["64"], "step time, ms": ["7.75 [7, 9]"], "x < y": ["no"]})
+    made = stacked(table_html(frame))
+    assert "lk-stack" in made.get_attribute_list("class")
+    values = [("batch", "64"), ("step time, ms", "7.75 [7, 9]"), ("x < y", "no")]
+    assert labels(made.tbody.tr) == [("", "VGG-16"), *values]
+
+
+def test_a_number_that_names_its_row_keeps_its_heading() -> None:
+    frame = pd.DataFrame({"batch": ["64"], "a": ["1"], "b": ["2"], "c": ["3"]})
+    assert labels(stacked(table_html(frame)).tbody.tr)[0] == ("batch", "64")
+
+
+@pytest.mark.parametrize("kind", ["", "lk-choose"])
+def test_a_table_that_fits_a_phone_is_unchanged(kind: str) -> None:
+    columns = "abcdef" if kind else "abc"
+    page = f"<p>1 &lt; 2</p>{table_html(pd.DataFrame({name: ['1'] for name in columns}), kind=kind)}"
+    assert with_stacked_tables(page) == page
+
+
+def test_a_reason_across_several_columns_has_no_heading() -> None:
+    frame = pd.DataFrame({"mode": ["eager"], "a": [""], "b": [""], "c": [""]})
+    made = stacked(table_html(frame, reasons={(0, name): "not run" for name in "abc"}))
+    assert labels(made.tbody.tr) == [("", "eager"), ("", "not run")]
+
+
+def test_rows_of_a_pandas_index_repeat_what_they_share() -> None:
+    keys = ["model", "batch", "mode"]
+    rows = pd.DataFrame([("a", 8, "eager", 1, 4), ("a", 16, "graph", 2, 5)], columns=[*keys, "v", "w"])
+    frame = rows.set_index(keys).rename_axis(columns="metric")
+    body = stacked(frame.to_html()).tbody.find_all("tr")
+    assert labels(body[1]) == [("", "a"), ("batch", "16"), ("mode", "graph"), ("v", "2"), ("w", "5")]
+    assert [cell.has_attr("hidden") for cell in body[1].find_all(["th", "td"])] == [True, False, False, False, False]
+
+
+def test_headings_of_two_rows_are_joined() -> None:
+    frame = pd.DataFrame([[1, 2, 3, 4]], columns=pd.MultiIndex.from_product([["energy", "power"], ["low", "high"]]))
+    headings = [label for label, _ in labels(stacked(frame.to_html()).tbody.tr)]
+    assert headings[1:] == ["energy, low", "energy, high", "power, low", "power, high"]

@@ -42,14 +42,14 @@ from workbook.session import Session
 from workbook.study import open_study
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
-from workbook.workloads._validation import split_sha256
+from workbook.workloads.infer import split_sha256
 
 torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
 from labkit.torchvision_import import import_torchvision  # noqa: E402
-from workbook.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
-from workbook.engines.openvino.network import missing  # noqa: E402
+from workbook.engines.inference_images import calibration_batches, protocol  # noqa: E402
+from workbook.engines.openvino_on_cpu import missing  # noqa: E402
 from workbook.workloads._weights import make_network  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250
@@ -147,10 +147,10 @@ def test_the_set_has_torchvisions_normalisation_and_a_description(folder: Path, 
     np.testing.assert_allclose(np.array(images.mean) / 255, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(np.array(images.std) / 255, expected.std, rtol=1e-12)
     assert (images.edge_px, images.classes, images.name, images.validation_only) == (224, 1000, "ilsvrc2012", True)
-    assert inspect(identify(str(folder))) == [images.description, "1,000 classes; every image can be read."]
-    for part in ("750 images to score", "1,250 others", "a subset", "256 px"):
+    assert inspect(identify(str(folder)))[0] == images.description
+    for part in ("750 images", "1,250", "subset", "256 px"):
         assert part in images.description
-    assert "as published" in ilsvrc2012.describe(1250, 48750)
+    assert "subset" not in ilsvrc2012.describe(1250, 48750)
 
 
 @pytest.mark.usefixtures("nothing_is_decoded")
@@ -188,13 +188,13 @@ def test_cache_entries_of_32_px_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("listing", "said"),
     [
-        ({"classes": CLASS_FOLDERS[:-1]}, "ILSVRC 2012 has 1,000 classes (n and eight digits), and this folder 999."),
-        ({"classes": CLASS_FOLDERS[::5]}, "and this folder 200."),  # as many as Tiny ImageNet
-        ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "ILSVRC 2012 has 1,000 classes (n and eight digits), but oth"),
-        ({"per_class": 1}, "has 1,000 images; calibration takes 1,250, and scoring needs more."),
-        ({"file": "{c}_{}_{c}.JPEG"}, "is a training image of ImageNet, on which networks are not scored"),
-        ({"file": "{}.jpg"}, "is not named like ImageNet's validation images"),
-        ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png), but nothing"),
+        ({"classes": CLASS_FOLDERS[:-1]}, "folder 999."),
+        ({"classes": CLASS_FOLDERS[::5]}, "folder 200."),  # as many as Tiny ImageNet
+        ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "but other"),
+        ({"per_class": 1}, "1,000 images; calibration takes 1,250"),
+        ({"file": "{c}_{}_{c}.JPEG"}, "training image"),
+        ({"file": "{}.jpg"}, "not named like"),
+        ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image"),
     ],
 )
 def test_a_folder_that_is_not_the_validation_set_is_refused(listing: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_folder_that_is_not_the_validation_set_is_refused(listing: dict[str, A
 
 def test_images_of_one_size_are_a_processed_copy_and_not_scored(tmp_path: Path) -> None:
     write_jpegs(tmp_path / "fog" / "val", CLASS_FOLDERS, "ILSVRC2012_val_{:08}.JPEG", px=64)
-    with pytest.raises(DataError, match="have 64 x 64 pixels, and ImageNet's have many sizes"):
+    with pytest.raises(DataError, match="64 x 64 pixels"):
         open_data(str(tmp_path / "fog"))
 
 
@@ -218,12 +218,10 @@ def test_kaggles_layout_gives_the_images_and_labels_of_class_folders(
         name = f"ILSVRC2012_val_{number:08}"
         (flat / f"{name}.JPEG").hardlink_to(file)
         rows.append(f"{name},{file.parent.name} 1 2 3 4 {file.parent.name} 5 6 7 8 ")
-    with pytest.raises(
-        DataError, match=r"classes are in Kaggle's LOC_val_solution\.csv, which is neither there nor above"
-    ):
+    with pytest.raises(DataError, match=r"LOC_val_solution\.csv, .* neither"):
         open_data(str(tmp_path))
     (tmp_path / "LOC_val_solution.csv").write_text("\n".join(rows[:-1]))
-    with pytest.raises(DataError, match=f"has no class of {name}"):
+    with pytest.raises(DataError, match=f"class of {name}"):
         open_data(str(tmp_path))
     (tmp_path / "LOC_val_solution.csv").write_text("\n".join(rows))
     for given in (tmp_path, flat.parent, flat):
@@ -242,16 +240,16 @@ def test_a_file_that_is_not_an_image_is_refused_and_leaves_no_cache_entry(
     next((root / "val" / CLASS_FOLDERS[0]).iterdir()).write_text("no image")
     plan = ["plan", "--hw", "cpu", "--study", "quantization", "--data", str(root)]
     for command in (plan, ["data", "check", str(root)]):
-        assert_refused(labkit(*command), "0.JPEG is text, no JPEG or PNG image")
+        assert_refused(labkit(*command), "0.JPEG is text")
     assert {path.name for path in (tmp_path / "cache").glob("*")} <= {".lock"}
 
 
 def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
     whole = next((folder / "val" / CLASS_FOLDERS[5]).iterdir()).read_bytes()
     (tmp_path / "cut.JPEG").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"cut\.JPEG is a JPEG image, truncated or damaged .*truncated"):
+    with pytest.raises(DataError, match=r"cut\.JPEG .*truncated"):
         ilsvrc2012.read_image(tmp_path / "cut.JPEG")
-    with pytest.raises(DataError, match=r"gone\.JPEG can't be read \(No such file"):
+    with pytest.raises(DataError, match=r"gone\.JPEG .*No such file"):
         ilsvrc2012.read_image(tmp_path / "gone.JPEG")
 
 
@@ -271,12 +269,12 @@ def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     done = labkit("plan", "--hw", "cpu", "--study", studies, "--scale", "smoke", "--data", str(folder))
-    assert_refused(done, "Networks do not train on validation images", "Only 08_quantization can (STUDY=quantization)")
+    assert_refused(done, "validation images", "(STUDY=quantization)")
     assert ("01_training" in done.stderr) == (studies != "quantization,inference")
 
 
 def test_a_notebook_that_trains_refuses_a_validation_set(folder: Path) -> None:
-    with pytest.raises(UserError, match="01_training can't use DATA="):
+    with pytest.raises(UserError, match=r"01_training .*DATA="):
         open_study("01_training", hw="cpu", scale="smoke", mode="plan", data=str(folder), host=HOST)
 
 
@@ -304,7 +302,7 @@ def test_only_scored_trials_use_the_validation_set(
 
 
 def test_images_are_never_scaled_down(images: DataSet) -> None:
-    with pytest.raises(Unsupported, match=r"images of 224 px \(ilsvrc2012\) are not scaled down to 32 px"):
+    with pytest.raises(Unsupported, match=r"224 px \(ilsvrc2012\) .* 32 px"):
         build_workload(replace(TRIAL, image_px=32), images)
 
 
@@ -355,7 +353,7 @@ def test_of_two_files_the_published_one_is_taken_and_others_are_refused_before_a
     assert find_weights(replace(TRIAL, model="resnet50")) == weights / "resnet50-0676ba61.pth"
     whole = save(state, "resnet18", weights)
     (weights / "resnet18-00000000.pth").touch()
-    message = f"holds resnet18-00000000.pth and {whole.name}, and one file of resnet18 is wanted: keep one."
+    message = f"resnet18-00000000.pth and {whole.name}"
     with pytest.raises(UserError, match=message):
         find_weights(TRIAL)
     assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), message)
@@ -363,19 +361,16 @@ def test_of_two_files_the_published_one_is_taken_and_others_are_refused_before_a
 
 def test_the_error_for_a_folder_without_weights_names_torchvisions_pattern(tmp_path: Path) -> None:
     (tmp_path / "lenet-00000000.pth").touch()
-    with pytest.raises(UserError, match=f"torchvision's own, {PATTERN}; there is lenet-00000000.pth"):
+    with pytest.raises(UserError, match=f"{PATTERN}; .*lenet-00000000.pth"):
         check_folder(str(tmp_path))
 
 
 def test_a_missing_weights_file_is_named_and_nothing_is_trained(images: DataSet, weights: Path) -> None:
-    message = (
-        "no trained weights for resnet18 at 224 px on ilsvrc2012: give a folder with WEIGHTS=… that holds torchvision's"
-    )
     session = Session(profile=load_profile("cpu"), host=HOST, store=Store(weights), scale="smoke")
     first = pass_at(session, "08_quantization", 1)
     for device in ("cpu", "cuda"):  # a GPU would train the weights for other data
         trial = replace(TRIAL, device=device)
-        assert why_none(trial) == f"{message} resnet18-f37072fd.pth"
+        assert all(fact in why_none(trial) for fact in ("224 px", "ilsvrc2012", "WEIGHTS=", "resnet18-f37072fd.pth"))
         with pytest.raises(Unsupported, match="resnet18-f37072fd"):
             make_network(trial, images)
         assert planned_s(trial, first) == REFUSED_S, "the trial is not timed"
@@ -409,16 +404,16 @@ def saving(change: Callable[[dict[str, Any]], Any], **options: str) -> Callable[
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (saving(dict, name="{model}-00000000.pth"), "the digits in its name are not the first of its SHA-256"),
-        (cut_short, "can't be read as weights"),
-        (saving(lambda _: build("alexnet", image_px=224).state_dict()), "it lacks conv1.weight, .* it has feat"),
-        (saving(lambda state: state | {"fc.weight": state["fc.weight"][:10]}), r"of another shape are fc\.weight\."),
-        (saving(lambda state: {"model": state, "epoch": 3}), "checkpoint with the weights of resnet18 under 'model'"),
-        (saving(lambda state: {f"module.{name}": value for name, value in state.items()}), "begin with `module.`"),
-        (pointer, "is a Git LFS pointer"),
-        (saving(lambda state: list(state.values())), "holds a list, where a state dict of resnet18 is wanted"),
-        (saving(lambda _: {"conv1.weight": Path("/")}), "something else than weights; nothing of it was executed"),
-        (for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
+        (saving(dict, name="{model}-00000000.pth"), "SHA-256"),
+        (cut_short, "as weights"),
+        (saving(lambda _: build("alexnet", image_px=224).state_dict()), "lacks conv1.weight, .* has feat"),
+        (saving(lambda state: state | {"fc.weight": state["fc.weight"][:10]}), r"shape are fc\.weight\."),
+        (saving(lambda state: {"model": state, "epoch": 3}), "under 'model'"),
+        (saving(lambda state: {f"module.{name}": value for name, value in state.items()}), "`module.`"),
+        (pointer, "LFS pointer"),
+        (saving(lambda state: list(state.values())), "holds a list"),
+        (saving(lambda _: {"conv1.weight": Path("/")}), "nothing .* executed"),
+        (for_other_images, r"IMAGENET1K_V2\) .*232 px .*resnet50-0676ba61.pth"),
     ],
 )
 def test_a_file_that_does_not_fit_the_network_is_refused(
@@ -490,7 +485,7 @@ def test_scores_equal_those_of_torchvisions_model_and_transforms(
     facts = workload.facts["weights"]
     assert (facts["file"], facts["file_sha256"]) == (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
     assert ("normalisation" in facts) == (model == "googlenet")
-    assert "ImageNet's validation set" in workload.facts["data_description"]
+    assert "validation set" in workload.facts["data_description"]
 
 
 def prototypes(model: Any, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:

@@ -25,8 +25,8 @@ torch = pytest.importorskip("torch")
 
 from labkit.models import build as build_model  # noqa: E402
 from workbook.engines.batch_norm import fold_batch_norm  # noqa: E402
-from workbook.engines.pool import Pool  # noqa: E402 - they need torch
-from workbook.engines.prediction_gate import compare  # noqa: E402
+from workbook.engines.gate import compare_logits  # noqa: E402
+from workbook.engines.inference_images import Pool  # noqa: E402
 from workbook.engines.regions import logits_function, loss_function  # noqa: E402
 from workbook.workloads._weights import initial_model, settle  # noqa: E402
 from workbook.workloads.infer import InferWorkload  # noqa: E402
@@ -163,11 +163,11 @@ def test_the_gate_finds_a_repeated_batch(digits: DataSet) -> None:
 def test_the_gate_finds_nan_logits_and_outputs_of_another_shape() -> None:
     expected = [torch.zeros(4, 10), torch.ones(4, 10)]
     with pytest.raises(GateError, match="by nan"):
-        compare(expected, [expected[0], torch.full((4, 10), torch.nan)], PLAIN)
+        compare_logits(expected, [expected[0], torch.full((4, 10), torch.nan)], PLAIN)
     with pytest.raises(GateError, match="shapes"):
-        compare(expected, [torch.zeros(4, 9), torch.ones(4, 9)], PLAIN)
+        compare_logits(expected, [torch.zeros(4, 9), torch.ones(4, 9)], PLAIN)
     with pytest.raises(GateError, match="nothing can be compared"):
-        compare([expected[0]] * 2, expected, PLAIN)
+        compare_logits([expected[0]] * 2, expected, PLAIN)
 
 
 @pytest.mark.parametrize(("model", "norms"), [("resnet18", 20), ("googlenet", 57), ("vgg16", 0)])
@@ -220,7 +220,6 @@ def test_the_head_of_a_vgg_is_a_region_of_its_own() -> None:
         ({"precision": "tf32"}, "tensor cores"),
         ({"precision": "int8"}, "does not predict in INT8"),
         ({"engine": "graph"}, "CUDA graphs"),
-        ({"devices": 2}, "one device"),
     ],
 )
 def test_an_unsupported_trial_gives_a_reason(digits: DataSet, fields: dict[str, Any], word: str) -> None:

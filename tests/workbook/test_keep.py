@@ -29,8 +29,8 @@ def test_every_file_of_a_profile_is_packed_and_the_total_is_printed(report: Path
     for entry in made:
         store.append(entry)
     lines = list(pack_records("cpu"))
-    assert lines[0].startswith(f"Records of {STUDY} on host {HOST}: 19; 0.0") and "MB before" in lines[0]
-    assert lines[-1].startswith("Records, hosts and series of cpu") and len(lines) == 2
+    assert lines[0].startswith(f"Records of {STUDY} on machine {HOST}: 19; 0.0") and "MB before" in lines[0]
+    assert lines[-1].startswith("Records, machines and series of cpu") and len(lines) == 2
     assert store.path(HOST, STUDY).name == f"{STUDY}.jsonl.gz" and store.read(STUDY, HOST) == made
     assert "before" not in "".join(pack_records("cpu")), "nothing is left to pack"
 
@@ -41,7 +41,7 @@ def test_records_of_jupyterlab_are_counted_and_packed(report: Path) -> None:
     for entry in (reported, extra, reported.model_copy(update={"scale": "quick"})):
         store.append(entry)
     first, second, _ = pack_records("cpu")
-    assert f"Records of {STUDY} on host {HOST}: 3; " in first
+    assert f"Records of {STUDY} on machine {HOST}: 3; " in first
     assert second.startswith("Records measured in JupyterLab: 1.") and len(store.read(STUDY, HOST)) == 3
 
 
@@ -79,7 +79,7 @@ def test_series_of_the_oldest_hosts_go_first_if_a_profile_is_too_large(
     whole = sum(path.stat().st_size for path in report.rglob("*") if path.is_file())
     monkeypatch.setattr(keep, "LIMIT_BYTES", whole - 1)
     told = [sentence for sentence in pack_records("cpu") if "deleted" in sentence]
-    assert len(told) == 1 and told[0].startswith(f"Telemetry of {STUDY} of host cccccccccccc is deleted")
+    assert len(told) == 1 and told[0].startswith(f"Telemetry of {STUDY} of machine cccccccccccc is deleted")
     assert [path.is_file() for path in paths] == [False, True, True]
 
 
@@ -87,7 +87,7 @@ def test_series_that_a_page_shows_and_all_records_are_kept(report: Path, monkeyp
     paths = [with_series(report, host, day) for host, day in (("c" * 12, 1), ("a" * 12, 2), ("b" * 12, 3))]
     monkeypatch.setattr(keep, "LIMIT_BYTES", 1)
     *_, deleted, last_deleted, total = pack_records("cpu")
-    assert "host cccccccccccc" in deleted and "host aaaaaaaaaaaa" in last_deleted
+    assert "machine cccccccccccc" in deleted and "machine aaaaaaaaaaaa" in last_deleted
     assert [path.is_file() for path in paths] == [False, False, True], "a page shows the newest host"
     assert "MB, more than 0 MB." in total
     assert len(Store(report).hosts(STUDY)) == 3

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from labkit.errors import UserError
-from tests.faulty.campaign import TIMING, listed_for
+from tests.faulty.campaign import listed_for
 from tests.several_nodes import Beside
 from tests.workbook.conftest import Measured
 from workbook.ranks import Team
 from workbook.records import Record
-from workbook.runner import group
 from workbook.runner.nodes import equality as alike
 from workbook.runner.nodes import network
-from workbook.runner.nodes.allocation import Nodes, nodes_here, step_of, too_few_nodes
-from workbook.runner.nodes.launcher import arguments
+from workbook.runner.nodes.allocation import Nodes, nodes_here, too_few_nodes
 from workbook.runner.nodes.network import interface_of, interfaces_for, network_of, why_not_over
-from workbook.runner.process import Work
-from workbook.runner.protocol import ADDRESS, Pass
-from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
+from workbook.words import configuration_name
 
 OVER_TWO = Trial(devices=8, nodes=2)
 # The environment of a Slurm batch step.
@@ -56,28 +49,24 @@ def test_a_network_needs_two_nodes_and_a_known_name() -> None:
 
 def test_a_label_gives_the_number_of_nodes() -> None:
     alone = Trial(devices=8)
-    assert trial_label(OVER_TWO, beside=[alone, OVER_TWO]).endswith("on 2 nodes")
-    assert "node" not in trial_label(alone, beside=[alone, OVER_TWO]), "a label leaves out the default"
+    assert configuration_name(OVER_TWO, beside=[alone, OVER_TWO]).endswith(", 2 nodes")
+    assert "node" not in configuration_name(alone, beside=[alone, OVER_TWO]), "a label leaves out the default"
 
 
 # ---- the nodes of a job ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install a `srun` that writes its arguments and environment to a file, and return the file's path."""
-    program, log = tmp_path / "bin" / "srun", tmp_path / "said"
+def _srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a program `srun`."""
+    program = tmp_path / "bin" / "srun"
     program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable} -IS\nimport json, os, sys\n"
-        f"json.dump([sys.argv[1:], dict(os.environ)], open({str(log)!r}, 'w'))\n"
-    )
-    program.chmod(0o755)
+    program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    return log
 
 
-def test_a_jobs_nodes_are_used_only_from_its_first_node(srun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_srun")
+def test_a_jobs_nodes_are_used_only_from_its_first_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nodes_here(FIRST_OF_TWO) == Nodes(2)
     assert nodes_here({}) == Nodes()
     assert nodes_here(FIRST_OF_TWO | {"SLURM_JOB_NUM_NODES": "1"}) == Nodes()
@@ -87,24 +76,24 @@ def test_a_jobs_nodes_are_used_only_from_its_first_node(srun: Path, monkeypatch:
     assert nodes_here(FIRST_OF_TWO) == Nodes(), "without srun nothing can start a process on the other node"
 
 
-def test_a_step_runs_a_task_per_node_beside_the_jobs_own_task(srun: Path, tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        started = Nodes(4).start(2, {**os.environ, ADDRESS: ":4711"}, log)
-    assert started.wait(30) == 0
-    given, environment = json.loads(srun.read_text())
-    assert ["srun", *given] == step_of(2)
-    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--relative=0", "--overlap"} < set(given)
-    assert given[-3:] == [sys.executable, "-m", "workbook.runner.nodes.launcher"]
-    assert environment[ADDRESS] == ":4711", "each task learns from Slurm where the runner is"
+def test_a_step_runs_a_task_per_node_beside_the_jobs_own_task() -> None:
+    command, launcher = Nodes(4).command(2, 8), [sys.executable, "-m", "workbook.runner.nodes.launcher"]
+    assert command[0] == "srun"
+    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--relative=0", "--overlap", "--input=0"} < set(command)
+    port = int(command[-2])
+    assert port and command[-6:] == [*launcher, "2", str(port), "4"], "four of eight ranks on each node"
+    assert Nodes(4).command(1, 8) == [*launcher, "1", "0", "8"], "one node needs no srun, and takes a free port"
 
 
-def test_torchrun_uses_the_first_node_as_rendezvous() -> None:
-    job = {"id": "x", "nodes": 2, "ranks_of_node": 4, "address": "10.0.0.2", "endpoint": "10.0.0.1:29400"}
-    first, second = (arguments(job, first=is_first) for is_first in (True, False))
-    for given in (first, second):
-        for argument in ("--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"):
-            assert argument in given
-    assert "--rdzv-conf=is_host=1" in first and "--rdzv-conf=is_host=0" in second
+@pytest.mark.usefixtures("_torch_is_here")
+def test_torchrun_uses_the_first_node_as_rendezvous_and_numbers_the_ranks_by_node() -> None:
+    from workbook.runner.nodes.launcher import launch_config
+
+    for node in (0, 1):
+        config = launch_config(2, node, "10.0.0.1:29400", 4)
+        assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (2, 2, 4)
+        assert (config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("10.0.0.1:29400", node)
+        assert config.max_restarts == 0, "a restart would need another job"
 
 
 def test_too_few_nodes_are_refused_with_the_command_to_run() -> None:
@@ -193,6 +182,7 @@ def test_differing_nodes_are_refused(name: str, other: str, monkeypatch: pytest.
             return [("0", NODE_0), ("0", NODE_0), ("1", NODE_0 | {name: other}), ("1", NODE_0 | {name: other})]
 
     monkeypatch.setattr(alike, "describe", lambda _: NODE_0)
+    monkeypatch.setenv("GROUP_RANK", "0")
     trial = Trial(devices=4, nodes=2)
     reason = alike.why_not_over_nodes(trial, Told(0, 4, None, None))
     assert reason is not None and f"the nodes differ in {name}: {NODE_0[name]} on the first, {other} on" in reason
@@ -244,21 +234,12 @@ def test_a_rank_that_is_killed_on_another_node_is_named(beside: dict[str, Record
     assert (killed.status, killed.reason) == ("crashed", "rank 1 of 2: it was killed by signal 9 (SIGKILL)")
 
 
-@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
-def test_a_connection_without_the_token_is_closed(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent:
-        count = 2
+@pytest.mark.usefixtures("_torch_is_here")
+def test_the_store_of_a_single_node_listens_only_on_the_loopback_interface() -> None:
+    from workbook.runner.group import GroupStore
 
-        def start(self, number: int, environment: dict[str, str], log: object) -> subprocess.Popen[bytes]:
-            self.port = int(environment[ADDRESS].removeprefix(":"))
-            return subprocess.Popen(["sleep", "600"], start_new_session=True)
-
-    monkeypatch.setattr(group, "PARTING_S", 0.2)
-    nodes = Silent()
-    work = Work(trials=[over_two()], of_pass=Pass(number=1, timing=TIMING), log=report / "log", environment={})
-    with group.GroupProcess(work, ranks=2, nodes=nodes):
-        for hello in ({"token": "guessed", "node": 0}, {"token": "guessed", "rank": 0, "pid": 1}, {"token": "é"}):
-            with socket.create_connection(("127.0.0.1", nodes.port), timeout=20) as line:
-                line.sendall((json.dumps(hello) + "\n").encode())
-                assert line.recv(1) == b"", "closed without an answer"
-    # The fixture checks that the started process was ended, although it would sleep longer than a test may take.
+    store = GroupStore("127.0.0.1", 0, serves=True)
+    listening = [c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.laddr.port == store.port]
+    assert "127.0.0.1" in listening and not {"0.0.0.0", "::"} & set(listening)
+    GroupStore("127.0.0.1", store.port).put("job", {"trials": []})
+    assert store.get("job") == {"trials": []}

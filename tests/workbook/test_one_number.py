@@ -14,13 +14,14 @@ from workbook.registry import COMPARISON, STUDIES
 from workbook.report.execute import planned_trials
 from workbook.studies import requests
 from workbook.study import data_at_scale, open_study, stored_set
-from workbook.trials.recipes import mode_name
-from workbook.trials.trial import OF_NETWORKS, OF_READERS, Trial
+from workbook.trials.parts import Storage, fields_of
+from workbook.trials.trial import OF_NETWORKS, Trial
+from workbook.words import mode_name
 
 # What a reader takes for one configuration.
 READ = (
     *("workload", "size", "model", "image_px", "batch", "precision", "engine", "framework", "device", "devices"),
-    *("form", *OF_READERS),
+    *fields_of(Storage),
 )
 # The fields in which trials of one configuration and execution mode may differ, each with the reason.
 ALLOWED = {

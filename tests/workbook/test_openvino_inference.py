@@ -15,9 +15,9 @@ from workbook.workloads import build_workload
 
 torch = pytest.importorskip("torch")
 
-from workbook.engines.calibration import calibration_batches  # noqa: E402
-from workbook.engines.openvino.network import has_bf16, missing  # noqa: E402
-from workbook.hardware.limits import usable_cores  # noqa: E402 - they need torch
+from workbook.engines.inference_images import calibration_batches  # noqa: E402
+from workbook.engines.openvino_on_cpu import has_bf16, missing  # noqa: E402
+from workbook.hardware.limits import usable_cores  # noqa: E402
 from workbook.workloads.infer import InferWorkload  # noqa: E402
 
 PLAIN = Trial(
@@ -83,7 +83,7 @@ def test_calibration_takes_training_images_spread_over_the_split(digits: DataSet
 
 @needs_packages
 def test_the_gate_finds_int8_with_wrong_ranges(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbook.engines.openvino import prediction as openvino_prediction
+    from workbook.engines import openvino_on_cpu as openvino_prediction
 
     def dark(trial: Trial, data: DataSet) -> list[torch.Tensor]:
         return [0.02 * batch for batch in calibration_batches(trial, data)]

@@ -12,13 +12,7 @@ from labkit.data import open_data
 torch = pytest.importorskip("torch")
 
 from labkit.models import build  # noqa: E402
-from workbook.engines.openvino.network import (  # noqa: E402
-    CompiledNetwork,
-    compile_converted,
-    convert,
-    missing,
-    quantise,
-)
+from workbook.engines.openvino_on_cpu import CompiledNetwork, compile_converted, convert, missing, quantise  # noqa: E402
 
 BATCH, CLASSES = 16, 10
 CALIBRATION = range(0, 100, 25)
@@ -127,7 +121,7 @@ def test_packages_are_imported_late_and_send_no_telemetry(tmp_path):
     """The telemetry module is not importable, and the packages print no progress bars or messages."""
     program = """
 import sys, torch
-from workbook.engines.openvino.network import convert, quantise
+from workbook.engines.openvino_on_cpu import convert, quantise
 print([name for name in ("openvino", "nncf") if name in sys.modules])
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 4)).eval()
 images = torch.randn(4, 3, 8, 8)

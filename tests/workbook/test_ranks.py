@@ -28,7 +28,7 @@ from workbook.hardware.limits import usable_threads
 from workbook.paths import ROOT
 from workbook.records import Epochs, Record
 from workbook.reuters import open_documents
-from workbook.runner.group import GroupProcess
+from workbook.runner.group import first_failure
 from workbook.trials.trial import Trial
 
 pytestmark = [
@@ -353,9 +353,35 @@ def test_two_ranks_train_a_compiled_network(trained: dict[str, Record]) -> None:
     assert difference(made) < 1e-3 and made.facts["gradient_buckets_bytes"]
 
 
-def test_the_failure_names_the_rank_that_raised_and_not_one_that_lost_its_connection() -> None:
-    group = GroupProcess.__new__(GroupProcess)
-    group._ranks = 2
-    lost = {"event": "failed", "rank": 1, "at_s": 1.0, "status": "crashed", "reason": "Connection closed by peer"}
-    raised = {"event": "failed", "rank": 0, "at_s": 1.2, "status": "crashed", "reason": RAISED}
-    assert group._first_failure([lost, raised])["reason"] == f"rank 0 of 2: {RAISED}"
+LOST_PEER, NO_ROOM = "Connection closed by peer", "OutOfMemoryError: no room"
+
+
+def reported(reason: str, order: int) -> dict[str, Any]:
+    return {"status": "crashed", "reason": reason, "order": order}
+
+
+@pytest.mark.parametrize(
+    ("reports", "exit_codes", "rank"),
+    [
+        ({1: reported(LOST_PEER, 1), 0: reported(NO_ROOM, 2)}, {0: 3, 1: 3}, 0),
+        ({2: reported(NO_ROOM, 1), 0: reported("ValueError", 2)}, {0: 3, 1: -signal.SIGTERM, 2: 3}, 2),
+        ({0: reported("ncclSystemError", 1)}, {0: 3, 3: -signal.SIGKILL}, 3),
+        ({0: reported("ValueError", 1)}, {0: 3, 1: -signal.SIGABRT, 2: -signal.SIGTERM}, 0),
+        ({0: reported(LOST_PEER, 1)}, {0: 3, 1: -signal.SIGABRT}, 1),
+        ({}, {0: -signal.SIGTERM, 1: 7}, 1),
+    ],
+    ids=["raised", "reported first", "killed", "raised before an abort", "aborted", "ended without a report"],
+)
+def test_the_failure_names_the_rank_that_failed_first(
+    reports: dict[int, dict[str, Any]], exit_codes: dict[int, int], rank: int
+) -> None:
+    outcome = first_failure(reports, exit_codes, 4, for_memory=False)
+    assert outcome is not None and outcome["facts"]["failed_rank"] == rank
+    assert outcome["reason"].startswith(f"rank {rank} of 4: ")
+
+
+def test_a_rank_killed_for_memory_is_told_from_a_killed_rank() -> None:
+    of_kernel, of_someone = (first_failure({}, {1: -signal.SIGKILL}, 2, for_memory=oom) for oom in (True, False))
+    assert of_kernel is not None and of_kernel["status"] == "oom"
+    assert of_someone is not None and of_someone["status"] == "crashed"
+    assert first_failure({}, {}, 2, for_memory=True) is None, "the runner ended the ranks"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workbook.made_records import record_of
 from workbook.records import Record
-from workbook.records.reads import ReadEpoch, Reads
+from workbook.records.record import ReadEpoch, Reads
 from workbook.results.from_result import value_of
 from workbook.trials.trial import Trial
 

@@ -8,20 +8,14 @@ import pytest
 
 from labkit.errors import UserError
 from workbook.hardware.profile import load_profile
-from workbook.show import label
 from workbook.studies.free_speed import one_change, which_change
-from workbook.trials.label import trial_label
 from workbook.trials.recipes import (
-    AS_INSTALLED,
     CAPTURED,
-    CAREFUL,
     COMPILED,
     FRAMEWORK_ENGINES,
-    MODE_NAMES,
     PLAIN,
     in_precision,
     is_plain,
-    mode_name,
     of_framework,
     of_side,
     on_devices,
@@ -30,7 +24,8 @@ from workbook.trials.recipes import (
     tuned,
     weight_passes,
 )
-from workbook.trials.trial import ENGINES, FRAMEWORKS, RETIRED, WORDS, Trial, grid
+from workbook.trials.trial import FRAMEWORKS, RETIRED, WORDS, Trial, grid
+from workbook.words import AS_INSTALLED, CAREFUL, MODE_NAMES, configuration_name, label, mode_name
 
 Kind = Literal["cuda", "cpu"]
 
@@ -52,7 +47,7 @@ def test_a_recorded_loop_with_a_host_setting_keeps_its_names_and_is_not_the_base
     trial = Trial(host_setting=setting)
     assert which_change(trial.as_dict()) == setting and not is_plain(trial)
     assert label("host_setting", setting) in mode_name(trial) != "baseline"
-    assert setting in trial_label(trial, beside=[Trial()])
+    assert label("host_setting", setting) in configuration_name(trial, beside=[Trial()])
 
 
 @pytest.mark.parametrize("name", ["foreach", "two_cores"])
@@ -71,7 +66,7 @@ def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound()
 
 
 def test_every_name_of_a_mode_is_listed() -> None:
-    fields = {"engine": ENGINES, "optimizer": ("sgd", "sgd_fused"), "host_setting": WORDS["host_setting"]}
+    fields = {"engine": WORDS["engine"], "optimizer": ("sgd", "sgd_fused"), "host_setting": WORDS["host_setting"]}
     assert {mode_name(trial) for trial in grid(**fields, precision=("fp32", "default", "bf16"))} == set(MODE_NAMES)
 
 
@@ -156,7 +151,7 @@ def test_bf16_is_left_out_only_on_a_cpu_that_lacks_it(workload: str) -> None:
 
 
 def test_an_engine_that_no_side_has_is_a_user_error() -> None:
-    with pytest.raises(UserError, match="unknown tuned engine 'openvine'; valid: openvino"):
+    with pytest.raises(UserError, match="unknown tuned mode 'openvine'; valid: openvino"):
         of_side(["openvine"], "cuda", "train", cpu_features=())
 
 
@@ -184,7 +179,7 @@ def test_every_engine_that_a_profile_names_has_a_recipe(hw: str, scale: str) -> 
 def test_a_framework_has_only_its_own_engines() -> None:
     assert set(FRAMEWORK_ENGINES) == set(FRAMEWORKS)
     for name, engines in FRAMEWORK_ENGINES.items():
-        assert set(engines) <= set(ENGINES) and engines[0] == "eager"
+        assert set(engines) <= set(WORDS["engine"]) and engines[0] == "eager"
         assert len(of_framework(name, engines, "bf16")) == len(engines)
     asked = ["eager", "compile", "function", "xla"]
     assert [r["engine"] for r in of_framework("keras-jax", asked, "fp32")] == ["eager", "xla"]
@@ -194,5 +189,5 @@ def test_a_framework_has_only_its_own_engines() -> None:
     assert of_framework("torch", ["eager"], "bf16")[0]["memory_format"] == "channels_last"
     with pytest.raises(UserError, match="unknown framework 'jax'"):
         of_framework("jax", asked, "fp32")
-    with pytest.raises(UserError, match="unknown engine of a framework 'fast'"):
+    with pytest.raises(UserError, match="unknown mode of a framework 'fast'"):
         of_framework("torch", ["fast"], "fp32")

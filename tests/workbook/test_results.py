@@ -26,11 +26,13 @@ from workbook.results.columns import QUANTITY
 from workbook.results.estimates import ESTIMATED
 from workbook.results.exchange import numbers
 from workbook.results.metrics import metric_of, why_missing
+from workbook.results.missing import Missing
 from workbook.show import plots
 from workbook.show import table as shown_table
-from workbook.trials.trial import Trial
+from workbook.trials.trial import WORDS, Trial
 
 INFERENCE = "05_inference"
+NOT_PRODUCED = str(Missing())
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,11 @@ def h200() -> Results:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(committed_reports()))
         return load("h200")
+
+
+@pytest.fixture(autouse=True)
+def _records_are_the_committed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +71,7 @@ def test_each_record_has_a_single_row_in_each_study_that_shows_it(h200: Results,
     assert not frame.duplicated(["study", "record"]).any()
 
 
-def test_an_estimate_counts_no_record_of_two_studies_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+def test_an_estimate_counts_no_record_of_two_studies_twice() -> None:
     frame = load("cpu").frame()  # one host measured all its studies
     shared = frame[frame.duplicated("record", keep=False)]
     assert len(shared)
@@ -89,31 +95,27 @@ def test_a_missing_value_has_a_reason_and_a_value_has_none(h200: Results, frame:
 
 @pytest.mark.parametrize("hw", ["cpu", "h200"])
 def test_only_what_a_sensor_reads_is_missing_for_lack_of_a_sensor(hw: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
-        reasons = load(hw, "12_data_pipeline").reasons().query("status == 'ok'")
+    reasons = load(hw, "12_data_pipeline").reasons().query("status == 'ok'")
     trained = reasons.query("workload == 'train'")
     for metric in ("written_bytes", "latency_s", "top1", "bytes_per_s", "speedup"):
-        assert set(trained[metric]) - {""} == {"this configuration does not produce it"}, metric
-    assert not {"a CPU has no such sensor", "nothing was read"} & set(reasons["stall_share"])
+        assert set(trained[metric]) - {""} == {NOT_PRODUCED}, metric
+    assert not reasons["stall_share"].str.contains("sensor|read").any()
     if hw == "cpu":
-        assert set(trained["sm_activity"]) == {"a CPU has no such sensor"}
+        assert trained["sm_activity"].str.contains("no such sensor").all()
 
 
 @pytest.mark.parametrize(
-    ("study", "of", "metric", "said"),
+    ("study", "of", "metric", "fact"),
     [
-        ("04_power", "workload in ['matmul', 'idle']", "energy_per_image_j", "this workload has no images"),
-        ("04_power", "workload in ['matmul', 'idle']", "images_per_s_per_w", "this workload has no images"),
-        ("02_batch_size", "epochs > 0", "power_w", "the record holds no telemetry"),
-        ("01_training", "energy_windows > 0", "net_energy_per_image_j", "the power of the idle device was not read"),
+        ("04_power", "workload in ['matmul', 'idle']", "energy_per_image_j", "no images"),
+        ("04_power", "workload in ['matmul', 'idle']", "images_per_s_per_w", "no images"),
+        ("02_batch_size", "epochs > 0", "power_w", "no telemetry"),
+        ("01_training", "energy_windows > 0", "net_energy_per_image_j", "idle device"),
     ],
 )
-def test_a_sensor_that_was_read_is_not_the_reason(study: str, of: str, metric: str, said: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
-        reasons = load("h200", study).reasons().query(f"status == 'ok' and device == 'cuda' and {of}")[metric]
-    assert len(reasons) and all(reason.startswith(said) for reason in reasons)
+def test_a_sensor_that_was_read_is_not_the_reason(study: str, of: str, metric: str, fact: str) -> None:
+    reasons = load("h200", study).reasons().query(f"status == 'ok' and device == 'cuda' and {of}")[metric]
+    assert len(reasons) and reasons.str.contains(fact).all()
 
 
 def test_a_value_that_the_record_withholds_says_why() -> None:
@@ -124,13 +126,13 @@ def test_a_value_that_the_record_withholds_says_why() -> None:
     timed = plain.model_copy(update={"result": plain.blocks.model_copy(update={"queries": queries})})
     cached = blocks(INFERENCE, compiled, 1, 400.0, facts={"compiled_regions": {"from the cache": 2}})
     cached = cached.model_copy(update={"phases_s": {"compile": 2.0}})
-    for record, metric, said in (
-        (plain, "latency_s", "this configuration does not produce it"),
-        (timed, "latency_p99_s", "too few batches were timed one at a time for this percentile"),
-        (cached, "compile_s", "the compiler's cache had the programs: see cached_compile_s"),
-        (cached, "first_prediction_s", "this configuration does not produce it"),
+    for record, metric, fact in (
+        (plain, "latency_s", NOT_PRODUCED),
+        (timed, "latency_p99_s", "too few"),
+        (cached, "compile_s", "cached_compile_s"),
+        (cached, "first_prediction_s", NOT_PRODUCED),
     ):
-        assert why_missing(of_records(INFERENCE, [record]), record, metric) == said
+        assert fact in why_missing(of_records(INFERENCE, [record]), record, metric)
 
 
 def test_every_metric_has_either_a_value_or_a_reason() -> None:
@@ -199,25 +201,21 @@ def test_series_belong_to_rows_of_the_frame(h200: Results, frame: pd.DataFrame) 
     assert set(power["record"]) <= set(frame["record"])
 
 
-def test_frame_can_include_records_of_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+def test_frame_can_include_records_of_all_hosts() -> None:
     cpu = load("cpu")
     assert len(cpu.frame(hosts="all")) >= len(cpu.frame())
     with pytest.raises(UserError, match="'selected' or 'all'"):
         cpu.frame(hosts="every")
 
 
-def test_an_unknown_profile_or_a_study_without_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
-    with pytest.raises(UserError, match="h200"):
-        load("h2000")
-    with pytest.raises(UserError, match=r"no records of k40m\. Profiles with records: cpu, h100, .*h200_x4\.$"):
-        load("k40m")
-    said = (
-        r"no records of 12_data_pipeline of h100\. Profiles with them: cpu, h200\. Studies with records of h100: 01_tr"
-    )
-    with pytest.raises(UserError, match=said):
-        load("h100", "data_pipeline")
+def test_an_unknown_profile_or_a_study_without_records_is_refused() -> None:
+    for asked, fact in (
+        (("h2000",), "valid: h200"),
+        (("k40m",), r"k40m\. .*: cpu, h100, .*h200_x4\.$"),
+        (("h100", "data_pipeline"), r"12_data_pipeline of h100\. .*: cpu, h200\. .*h100: 01_tr"),
+    ):
+        with pytest.raises(UserError, match=fact):
+            load(*asked)
 
 
 def test_a_summary_is_short(h200: Results) -> None:
@@ -260,17 +258,20 @@ def test_missing_values_are_left_out_and_never_0() -> None:
 
 
 def test_a_missing_column_is_named_with_the_five_nearest(frame: pd.DataFrame) -> None:
-    wrong = "the table has no column image_per_s; nearest to image_per_s: images_per_s, ([a-z_0-9]+, ){3}[a-z_0-9]+\\. "
-    with pytest.raises(UserError, match=f"^{wrong}`workbook.describe"):
-        estimate(frame, "image_per_s", by=["mode"])
-    for draw in (
-        lambda: shown_table(frame, rows="modes", values="images_per_s"),
-        lambda: estimate(frame, "step_s", ["modes"]),
+    for draw, fact in (
+        (
+            lambda: estimate(frame, "image_per_s", by=["mode"]),
+            r"image_per_s: images_per_s, (\w+, ){3}\w+\. `workbook.desc",
+        ),
+        (lambda: shown_table(frame, rows="modes", values="images_per_s"), "modes: mode, "),
+        (lambda: estimate(frame, "step_s", ["modes"]), "modes: mode, "),
+        (
+            lambda: ratio(frame, "images_per_s", over={"batches": 64}, by=["modes"]),
+            "modes, batches; .* batches: batch, ",
+        ),
     ):
-        with pytest.raises(UserError, match="no column modes; nearest to modes: mode, "):
+        with pytest.raises(UserError, match=fact):
             draw()
-    with pytest.raises(UserError, match=r"no column modes, batches; .*; nearest to batches: batch, "):
-        ratio(frame, "images_per_s", over={"batches": 64}, by=["modes"])
 
 
 def test_results_in_place_of_their_table_are_refused(h200: Results) -> None:
@@ -280,7 +281,7 @@ def test_results_in_place_of_their_table_are_refused(h200: Results) -> None:
         lambda: shown_table(h200, rows="mode", values="images_per_s"),  # type: ignore[arg-type]
         lambda: plots.dots(h200, y="mode", x="images_per_s"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(UserError, match=r"a table is valid where Results was given, such as `results\.frame\(\)`"):
+        with pytest.raises(UserError, match=r"`results\.frame\(\)`"):
             ask()
 
 
@@ -295,19 +296,19 @@ def test_a_column_of_texts_is_no_metric(frame: pd.DataFrame) -> None:
         lambda: estimate(frame, "engine"),
         lambda: ratio(frame, "engine", over={"mode": "baseline"}, by="mode"),
     ):
-        with pytest.raises(UserError, match=r"column engine has no numbers, .* `workbook.describe"):
+        with pytest.raises(UserError, match=r"column engine .*`workbook.describe"):
             refused()
 
 
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"mode": "Baseline"}, "column mode never holds 'Baseline'; nearest: 'baseline', .* has 'CUDA graph', 'base"),
-        ({"mode": "compile"}, "never holds 'compile'; nearest: 'compiled', "),
-        ({"precision": "FP32"}, "never holds 'FP32'; nearest: 'fp32', "),
-        ({"model": ["vgg16"]}, r"never holds \['vgg16'\]; nearest: 'vgg16', "),
-        ("baseline", "`over` must map columns to values, .* is 'baseline'"),
-        ({}, "`over` must map columns to values"),
+        ({"mode": "Baseline"}, "mode .*'Baseline'; nearest: 'baseline', .* has 'CUDA graph', 'base"),
+        ({"mode": "compile"}, "'compile'; nearest: 'compiled', "),
+        ({"precision": "FP32"}, "'FP32'; nearest: 'fp32', "),
+        ({"model": ["vgg16"]}, r"\['vgg16'\]; nearest: 'vgg16', "),
+        ("baseline", "`over` .* 'baseline'"),
+        ({}, "`over`"),
     ],
 )
 def test_a_comparison_with_what_cannot_be_is_refused(over: Any, said: str) -> None:
@@ -332,7 +333,7 @@ def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
 
 
 def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.DataFrame) -> None:
-    with pytest.raises(UserError, match=r"differ in batch \(batch: 1, 2\).*Add these columns to `by`"):
+    with pytest.raises(UserError, match=r"\(batch: 1, 2\).*`by`"):
         estimate(made({("baseline", 1): [1.0], ("baseline", 2): [2.0]}), "images_per_s", by=["mode"])
     resnet = frame.query("model == 'resnet50' and workload == 'train' and batch == 256 and image_px == 32")
     with pytest.raises(UserError, match="study"):
@@ -341,7 +342,7 @@ def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.Da
 
 def test_rows_that_differ_in_size_or_framework_say_so(frame: pd.DataFrame) -> None:
     trained = frame.query("workload == 'train' and study == '07_precision' and epochs == 0")
-    with pytest.raises(UserError, match=r"differ in image_px \(image_px: .*\) would stand side by side"):
+    with pytest.raises(UserError, match=r"\(image_px: .*\)"):
         estimate(trained, "images_per_s", by=["model", "mode", "batch", "precision"])
     own = trained.assign(setting=trained["model"] + trained["image_px"].astype(str))
     assert len(estimate(own, "images_per_s", by=["setting", "mode", "batch", "precision"])), (
@@ -376,13 +377,13 @@ def test_values_that_the_records_cannot_support_are_missing_with_the_reason(h200
     quantized, why = chosen("study == '08_quantization' and workload == 'infer' and status == 'ok'")
     withdrawn = quantized["framework_peak_bytes"].isna()
     assert withdrawn.any()
-    assert (why["framework_peak_bytes"].str.startswith("withdrawn: runs differ by more than 2 %") == withdrawn).all()
+    assert (why["framework_peak_bytes"].str.startswith("withdrawn: ") == withdrawn).all()
     trained, why = chosen("study == '04_power' and workload == 'train'")
     assert trained["framework_peak_bytes"].notna().all()
     assert (trained["roofline_fraction"].notna() == (trained["precision"] == "fp32")).all()
-    assert set(why["roofline_fraction"]) == {"", "no ceiling of BF16 was measured"}
+    assert (why["roofline_fraction"].str.contains("BF16") == (trained["precision"] == "bf16")).all()
     assert frame["cpu_clock_hz"].isna().all(), "the virtual machine's clock never changes"
-    assert reasons.query("status == 'ok'")["cpu_clock_hz"].str.startswith("not readable here").all()
+    assert (reasons.query("status == 'ok'")["cpu_clock_hz"] != "").all()
 
 
 def test_cold_and_cached_compile_times_are_never_one_mean(frame: pd.DataFrame) -> None:
@@ -395,10 +396,8 @@ def test_cold_and_cached_compile_times_are_never_one_mean(frame: pd.DataFrame) -
 
 
 def test_power_from_few_readings_is_marked(frame: pd.DataFrame) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
-        short, long = (numbers(load("h200", study)).query("metric == 'power_w'") for study in ("precision", "power"))
-    assert (short["reason"] == "from fewer than 20 readings of power").any()
+    short, long = (numbers(load("h200", study)).query("metric == 'power_w'") for study in ("precision", "power"))
+    assert short["reason"].str.contains("20 readings").any()
     assert long["reason"].isna().all()
     assert frame.query("study == '04_power'")["power_readings"].min() >= 20
 
@@ -410,7 +409,7 @@ def test_the_time_between_blocks_is_stated_and_small(frame: pd.DataFrame) -> Non
 
 def test_columns_are_described_by_the_texts_of_trials(frame: pd.DataFrame) -> None:
     meanings = describe(frame)["meaning"]
-    assert meanings["precision"] == "precision (fp32, default, tf32, fp16, bf16, fp8, int8)"
+    assert all(word in meanings["precision"] for word in WORDS["precision"])
     assert meanings["energy_windows"].startswith("long windows") and meanings["mode"].startswith("execution mode")
 
 
@@ -420,5 +419,4 @@ def test_a_mistake_in_a_notebook_shows_the_readers_line_and_one_sentence(
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     InteractiveShell().run_cell('import workbook\nworkbook.load("h2000")')
     line, message = capsys.readouterr().out.strip().splitlines()
-    assert line == 'line 2: workbook.load("h2000")'
-    assert message.startswith("UserError: unknown HW 'h2000'; valid: h200")
+    assert 'load("h2000")' in line and message.startswith("UserError: ")

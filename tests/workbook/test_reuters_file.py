@@ -18,7 +18,7 @@ from labkit.errors import DataError, UserError
 from tests.archives import python2_dumps
 from workbook.reuters import newswires as reuters
 from workbook.reuters import open_documents
-from workbook.reuters.bag_of_words import CLASSES, WORDS
+from workbook.reuters.newswires import CLASSES, WORDS
 
 DOCUMENTS = 60
 

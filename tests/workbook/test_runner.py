@@ -262,9 +262,10 @@ def test_the_number_of_passes_follows_from_the_trial_alone() -> None:
 
 
 def test_a_short_pass_leaves_out_what_a_trial_asks_for_beside_its_blocks() -> None:
-    asked = Trial(energy_windows=3, queries=5, traced_iterations=9, traced_s=2, steps_before=4)
+    asked = Trial(energy_windows=3, traced_iterations=9, traced_s=2, steps_before=4)
     assert asked.only_timed() == Trial()
-    assert replace(asked, batch=8, samples=3, scored=7).only_timed() == Trial(batch=8)
+    predicting = Trial(workload="infer", batch=8)
+    assert replace(predicting, queries=5, scored=7).only_timed() == predicting
 
 
 def test_a_trial_without_a_framework_imports_none_and_has_no_version(twice: Measured) -> None:
@@ -290,11 +291,11 @@ def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
 
 def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measured) -> None:
     planned = [estimate_s(SOUND, settings(number), [], "smoke") for number in range(1, 5)]
-    assert twice.left_s["pass 1/4"][0] == pytest.approx(sum(planned)), "at first, the plan of all passes"
+    assert twice.left_s["run 1/4"][0] == pytest.approx(sum(planned)), "at first, the plan of all passes"
     short = [record for record in records(twice.report) if record.pass_number == 3]
     expected = together_s(SOUND, expected_s(SOUND, settings(4), short, "smoke"))
     assert expected < planned[3]
-    assert twice.left_s["pass 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
+    assert twice.left_s["run 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
 
 def test_the_order_depends_on_study_scale_and_pass() -> None:

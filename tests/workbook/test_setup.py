@@ -92,8 +92,8 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.
     monkeypatch.setattr(doctor, "this_host", lambda **_: replace(HOST, gpus=(), foreign_gpus=("AMD GPU at PCI 1",)))
     findings = list(doctor.examine())
     text = " ".join(sentence for _, sentence in findings)
-    assert "papermill is not installed: `make setup`" in text
-    assert "AMD GPU at PCI 1: not supported" in text and "make report HW=cpu" in text
+    for fact in ("papermill", "`make setup`", "AMD GPU at PCI 1: ", "make report HW=cpu"):
+        assert fact in text
     assert any(fine is False for fine, _ in findings)
 
 
@@ -134,10 +134,10 @@ def test_the_doctor_computes_on_the_gpu_before_it_calls_it_fine(monkeypatch: pyt
     """A driver that waits for the fabric manager answers NVML, and CUDA does not start (error 802)."""
     monkeypatch.setattr(doctor, "installed", lambda: Torch("2.13.0+cu130", "13.0"))
     monkeypatch.setattr(builds, "installed", doctor.installed)
-    monkeypatch.setattr(doctor, "COMPUTE", "raise RuntimeError('Error 802: system not yet initialized')")
+    monkeypatch.setattr(doctor, "COMPUTE", "raise RuntimeError('Error 802')")
     asked = replace(HOST, gpus=(replace(FUTURE_GPU, compute_capability="9.0"),))
     ((fine, said),) = doctor._torch_and_gpu(asked)
-    assert fine is False and "Error 802: system not yet initialized" in said and "`nvidia-smi`" in said
+    assert fine is False and "Error 802" in said and "`nvidia-smi`" in said
     monkeypatch.setattr(doctor, "COMPUTE", "pass")
     assert [fine for fine, _ in doctor._torch_and_gpu(asked)] == [True]
 
@@ -184,12 +184,7 @@ class Pip:
     ids=["CPU index", "CPU wheel at hand", "no CPU build", "GPU", "TORCH_INDEX"],
 )
 def test_without_a_gpu_the_cpu_build_of_torch_is_installed_if_available(
-    gpu: bool,
-    reachable: bool,
-    index: str,
-    unavailable: tuple[str, ...],
-    installed: str,
-    monkeypatch: pytest.MonkeyPatch,
+    gpu: bool, reachable: bool, index: str, unavailable: tuple[str, ...], installed: str, monkeypatch
 ) -> None:
     pip = Pip(*unavailable)
     monkeypatch.setattr(bootstrap.subprocess, "call", pip)
@@ -214,13 +209,7 @@ def test_without_a_gpu_the_cpu_build_of_torch_is_installed_if_available(
     ],
 )
 def test_tensorflow_and_jax_are_installed_for_the_device_of_this_machine(
-    what: str,
-    gpu: bool,
-    index: str,
-    installed: str,
-    not_installed: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, gpu: bool, index: str, installed: str, not_installed: str, tmp_path: Path, monkeypatch
 ) -> None:
     pip = Pip()
     monkeypatch.setattr(bootstrap.subprocess, "call", pip)
@@ -248,56 +237,20 @@ NEWEST, OLDER, NONE = "", CU126, bootstrap.CPU_INDEX
 
 
 @pytest.mark.parametrize(
-    ("name", "capability", "number", "driver", "index", "said"),
+    ("name", "capability", "number", "driver", "index", "fact"),
     [
-        (
-            "NVIDIA GeForce GTX 1080 Ti",
-            "6.1",
-            "0x1B0610DE",
-            "550.54.14",
-            OLDER,
-            "7.5 on. This takes PyTorch for CUDA 12.6",
-        ),
-        ("NVIDIA TITAN V", "7.0", "0x1D8110DE", "580.95.05", OLDER, f"as `make setup TORCH_INDEX={CU126}` does"),
-        (
-            "NVIDIA GeForce GTX 980",
-            "5.2",
-            "0x13C010DE",
-            "535.54.03",
-            OLDER,
-            f"as `make setup TORCH_INDEX={CU126}` does",
-        ),
-        ("NVIDIA A100-SXM4-40GB", "8.0", "0x20B010DE", "535.54.03", OLDER, "needs driver 580"),
+        ("NVIDIA GeForce GTX 1080 Ti", "6.1", "0x1B0610DE", "550.54.14", OLDER, "CUDA 12.6"),
+        ("NVIDIA TITAN V", "7.0", "0x1D8110DE", "580.95.05", OLDER, f"`make setup TORCH_INDEX={CU126}`"),
+        ("NVIDIA GeForce GTX 980", "5.2", "0x13C010DE", "535.54.03", OLDER, f"`make setup TORCH_INDEX={CU126}`"),
+        ("NVIDIA A100-SXM4-40GB", "8.0", "0x20B010DE", "535.54.03", OLDER, "driver 580"),
         ("NVIDIA A100-SXM4-40GB", "8.0", "0x20B010DE", "580.65.06", NEWEST, ""),
-        (
-            "NVIDIA GeForce RTX 5090",
-            "12.0",
-            "0x2B8510DE",
-            "570.26",
-            NONE,
-            "Install driver 580 or later, then type `rm -r",
-        ),
-        (
-            "Tesla M40",
-            "",
-            "0x17FD10DE",
-            "470.57.02",
-            NONE,
-            "driver 580, the last for this card, then type `rm -r .venv",
-        ),
-        ("Tesla K40c", "", "0x102410DE", "470.57.02", NONE, "Type `make report HW=cpu`"),
+        ("NVIDIA GeForce RTX 5090", "12.0", "0x2B8510DE", "570.26", NONE, "580 or later, then type `rm -r"),
+        ("Tesla M40", "", "0x17FD10DE", "470.57.02", NONE, "580, the last for this card, then type `rm -r .venv"),
+        ("Tesla K40c", "", "0x102410DE", "470.57.02", NONE, "HW=cpu"),
     ],
 )
 def test_setup_installs_only_a_build_that_runs_on_the_card(
-    name: str,
-    capability: str,
-    number: str,
-    driver: str,
-    index: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, capability: str, number: str, driver: str, index: str, fact: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     pip, smi, folder = Pip(), tmp_path / "nvidia-smi", tmp_path / ".venv"
     smi.write_text(SMI.format(name=name, capability=capability, number=number, driver=driver))
@@ -310,7 +263,7 @@ def test_setup_installs_only_a_build_that_runs_on_the_card(
     monkeypatch.setattr(bootstrap.sys, "argv", ["bootstrap.py", str(folder)])
     assert bootstrap.main() == 0
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("labkit: ")]
-    assert len(told) == bool(said) and all(name in line and said in line for line in told), told
+    assert len(told) == bool(fact) and all(name in line and fact in line for line in told), told
     assert (folder / ".torch-index").read_text() == index, "a later TORCH_INDEX= may name the same, and JAX follows it"
     installs = [command for command in pip.commands if "pip install" in command]
     assert ("+cu126" in installs[0], "/whl/cpu" in installs[0]) == (index == OLDER, index == NONE)
@@ -331,8 +284,8 @@ def test_a_card_without_a_driver_needs_the_last_one_of_its_generation(tmp_path: 
             (card / file).write_text(text + "\n")
     pascal, kepler, ampere = (builds.build_for(card, again="`make setup`") for card in builds.cards_on_bus(tmp_path))
     assert {build for build, _ in (pascal, kepler, ampere)} == {None}
-    assert "install driver 580, the last for this card, then type `make setup`" in pascal[1]
-    assert "make report HW=cpu" in kepler[1] and "install driver 580 or later" in ampere[1]
+    for (_, said), facts in ((pascal, ("580, the last", "`make setup`")), (kepler, ("HW=cpu",)), (ampere, ("580 or",))):
+        assert all(fact in said for fact in facts), said
 
 
 def test_cuda_of_tensorflow_and_of_jax_is_pinned() -> None:

@@ -19,8 +19,7 @@ from bs4 import BeautifulSoup, Tag
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.workbook.made_telemetry import PAPERS, hopper, made
-from workbook.claims.dates import committed
-from workbook.claims.papers import Paper
+from workbook.claims.papers import Paper, committed
 from workbook.claims.reports import evidence
 from workbook.hardware.host import Host
 from workbook.hardware.profile import load_profile
@@ -28,7 +27,7 @@ from workbook.records import PROTOCOL, Blocks, Planned, Record, short_hash
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report import pages, scraps
 from workbook.report.html import external_urls
-from workbook.report.status import StudyRun, read_runs, write_run
+from workbook.report.pages import StudyRun, read_runs, write_run
 from workbook.results import Results
 from workbook.show import table
 from workbook.trials.trial import NO_DATA, Trial

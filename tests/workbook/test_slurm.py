@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import LabkitError, UserError
-from workbook.cluster import report_on_slurm
-from workbook.cluster import slurm as commands
-from workbook.cluster.script import render_script
-from workbook.cluster.slurm import END, FIELD, QUEUE_FORMAT, submit
+from workbook import slurm as commands
 from workbook.hardware.profile import Cluster, load_profile
 from workbook.paths import ROOT
 from workbook.report.make import Request
+from workbook.slurm import END, FIELD, QUEUE_FORMAT, render_script, report_on_slurm, submit
 
 FAKE = """#!{python} -IS
 import json, os, pathlib, sys
@@ -311,7 +309,7 @@ def test_ctrl_c_stops_following_and_not_the_job(slurm: Fake, monkeypatch: pytest
     def interrupt(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("workbook.cluster.slurm._look_up", interrupt)
+    monkeypatch.setattr("workbook.slurm._look_up", interrupt)
     with pytest.raises(LabkitError, match=r"job 12 continues.*follows it again, `scancel 12` cancels it") as stopped:
         ask()
     assert stopped.value.exit_code == 130

@@ -97,28 +97,28 @@ def test_the_reason_for_no_cold_read_names_the_file_system(tmp_path: Path, monke
     mounts = [partition("/dev/root", "/", "ext4")]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
     for kind, device, reason in (
-        ("tmpfs", "none", "tmpfs keeps its files in memory"),
-        ("nfs4", "server:/data", r"served \(nfs4 on server:/data\)"),
-        ("fuse.sshfs", "host:", r"served \(fuse.sshfs on host:\)"),
-        ("zfs", "tank", "a cache of its own"),
+        ("tmpfs", "none", "tmpfs .* memory"),
+        ("nfs4", "server:/data", "nfs4 on server:/data"),
+        ("fuse.sshfs", "host:", "fuse.sshfs on host:"),
+        ("zfs", "tank", "of its own"),
     ):
         mounts[1:] = [partition(device, str(tmp_path), kind)]
         for path in (file, tmp_path):
             assert re.search(reason, str(page_cache.why_not_cold(path)))
     monkeypatch.setattr(page_cache, "drop", lambda files: None)
     del mounts[1:]
-    assert (why := page_cache.why_not_cold(file)) and "100% of a dropped file stays in memory on ext4" in why
+    assert all(fact in str(page_cache.why_not_cold(file)) for fact in ("100%", "ext4"))
     monkeypatch.setattr(page_cache, "resident_share", lambda files: 0.0)
-    assert "doesn't use the page cache" in str(page_cache.why_not_cold(file))
-    assert "test of dropping a file failed" in str(page_cache.why_not_cold(tmp_path / "absent"))
+    assert "page cache" in str(page_cache.why_not_cold(file))
+    assert "failed" in str(page_cache.why_not_cold(tmp_path / "absent"))
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".labkit-")] == []
 
 
 def test_the_file_system_of_a_path_is_that_of_the_innermost_and_latest_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = [("overlay", "/", "overlay"), ("/dev/sda1", "/data", "ext4"), ("/dev/sdb1", "/data", "xfs")]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [partition(*mount) for mount in mounts])
-    assert str(page_cache.file_system("/data/set/train")) == "xfs on /dev/sdb1"
-    assert str(page_cache.file_system("/database")) == "overlay on overlay"
+    for path, kind in (("/data/set/train", "xfs"), ("/database", "overlay")):
+        assert (here := page_cache.file_system(path)) and here.type == kind
     mounts.clear()
     assert page_cache.file_system("/data") is None
 

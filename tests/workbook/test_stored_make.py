@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -105,24 +104,6 @@ def test_one_of_several_processes_makes_the_set_and_the_others_wait(tmp_path: Pa
     assert [process.returncode for process in several] == [0, 0]
     assert sorted(map(bool, printed)) == [False, True]
     assert_whole_and_equal(tmp_path / "set", made)
-
-
-@pytest.fixture
-def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Return the folder of a small disk of its own. Its size in MB is the fixture's parameter."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("mounting a small disk needs the command mount")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk needs root: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("disk", [4], indirect=True)

@@ -20,13 +20,12 @@ from workbook.datasets import DRAWN, check_use, described, stored_by_checksum, s
 from workbook.errors import Unsupported
 from workbook.hardware.profile import load_profile
 from workbook.records import Record
-from workbook.records.reads import ReadEpoch, Reads
+from workbook.records.record import ReadEpoch, Reads
 from workbook.registry import SCALES, STUDIES
 from workbook.results import Results, estimate
 from workbook.storage import images, make_set
 from workbook.storage.readers import READS
 from workbook.studies import data_pipeline as pipeline
-from workbook.studies import data_pipeline_trials as grids
 from workbook.study import OpenStudy, open_study
 from workbook.trials.trial import Trial, grid, thread_counts
 
@@ -64,9 +63,9 @@ class Lab:
 
 def planned(hw: str, scale: str = "quick", nodes: int = 1) -> list[Trial]:
     lab: Any = Lab(hw, scale, nodes)
-    of = grids.sets(lab)
-    trials = grids.alone(lab, of.many) + grids.fed(lab, of) + grids.epochs(lab, of)
-    return trials + grids.several(lab, of) + grids.over_nodes(lab, of.few)
+    of = pipeline.sets(lab)
+    trials = pipeline.alone(lab, of.many) + pipeline.fed(lab, of) + pipeline.epochs(lab, of)
+    return trials + pipeline.several(lab, of) + pipeline.over_nodes(lab, of.few)
 
 
 def images_per_s(trial: Trial) -> float:
@@ -149,7 +148,8 @@ def test_only_a_job_over_several_nodes_has_trials_over_nodes() -> None:
 
 
 def test_every_claim_about_several_nodes_has_a_case_in_a_job_over_two() -> None:
-    sides = [Side(cast(Any, Planned(load_profile("h200_x4"), STUDIES[STUDY])), t) for t in planned("h200_x4", nodes=2)]
+    study = Results([cast(Any, Planned(load_profile("h200_x4"), STUDIES[STUDY]))])
+    sides = [Side(study, trial) for trial in planned("h200_x4", nodes=2)]
     tests = [(claim, place, test) for claim, place, test in each_test() if STUDY in claim.studies_of(test)]
     assert tests and [(claim.id, place) for claim, place, test in tests if not has_case(test, sides)] == [
         ("dell_p100-ethernet-io", 0)  # names GoogLeNet and Inception-BN; the plan trains Dell's ResNet-50

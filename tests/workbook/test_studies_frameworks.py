@@ -16,7 +16,6 @@ from workbook.registry import SCALES
 from workbook.results import Results, ratio
 from workbook.results.study_records import StudyRecords
 from workbook.studies import frameworks
-from workbook.studies import frameworks_trials as grids
 from workbook.study import OpenStudy
 from workbook.trials.trial import FRAMEWORKS, Trial, grid
 
@@ -57,7 +56,9 @@ class Lab:
 
 def planned(hw: str, scale: str = "quick") -> list[Trial]:
     lab = Lab(hw, scale)
-    return grids.metered(lab, [*grids.beside(lab), *grids.tuned(lab), *grids.published(lab), *grids.scaled(lab)])
+    return frameworks.metered(
+        lab, [*frameworks.beside(lab), *frameworks.tuned(lab), *frameworks.published(lab), *frameworks.scaled(lab)]
+    )
 
 
 def record(trial: Trial, number: int, jax: bool = True) -> Record:
@@ -115,7 +116,7 @@ def test_table_2_is_repeated_with_the_papers_batch_on_the_available_devices() ->
     assert {trial.framework for trial in on_four} == set(FRAMEWORKS) and {t.precision for t in on_four} == {"fp32"}
     assert {t.engine for t in on_four if t.framework == "keras-jax"} == {"xla"}
     assert {t.devices for t in planned("h200", "full")} == {1}
-    on_cpu = grids.published(Lab("cpu", "full"))
+    on_cpu = frameworks.published(Lab("cpu", "full"))
     assert {(t.model, t.batch, t.devices, t.device) for t in on_cpu} == {("googlenet", 128, 1, "cpu")}
 
 
@@ -196,11 +197,11 @@ def test_a_training_of_table_2_that_is_not_repeated_has_a_reason() -> None:
     assert reasons["MXNet Inception-BN", 1] == "not in this preset"
     assert reasons["Intel-Caffe GoogLeNet", 0].startswith("trains on a CPU")
     assert reasons["NV-Caffe GoogLeNet", 1] == "", "planned, and not measured yet"
-    assert len(rows) == len(grids.runs())
+    assert len(rows) == len(frameworks.runs())
 
 
 def test_the_speed_ups_of_the_runs_equal_those_of_the_claims() -> None:
-    (paper,) = [paper for paper in load_papers() if paper.id == grids.PAPER]
+    (paper,) = [paper for paper in load_papers() if paper.id == frameworks.PAPER]
     printed = {
         (str(level.select["model"]), test.over["devices"]): level.value
         for claim in paper.claims
@@ -208,7 +209,7 @@ def test_the_speed_ups_of_the_runs_equal_those_of_the_claims() -> None:
         for level in test.published
         if test.over.get("devices") and "device" not in test.over
     }
-    runs = {(run.model, run.devices): run.speed_up for run in grids.runs() if run.speed_up}
+    runs = {(run.model, run.devices): run.speed_up for run in frameworks.runs() if run.speed_up}
     assert runs == {key: printed[key] for key in runs} and len(runs) == 3
 
 

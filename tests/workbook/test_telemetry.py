@@ -60,6 +60,14 @@ GPM = {sensor.metric for sensor in GPM_SENSORS}
 NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
 
 
+def told(error: int) -> str:
+    """Return the reason for which a sensor is missing after an error of the driver: the driver's own words."""
+    return f"the driver says: {fake.NVMLError(error)}"
+
+
+NOT_SUPPORTED = told(fake.NVML_ERROR_NOT_SUPPORTED)
+
+
 def has_ended(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # an orphan that is not reaped yet
@@ -86,7 +94,8 @@ def test_the_fake_has_every_nvml_name_that_labkit_uses() -> None:
     assert {"nvmlInit", "nvmlGpmSampleGet", "NVML_FI_DEV_POWER_INSTANT", "NVMLError", "c_nvmlGpmMetricsGet_t"} <= asked
     assert {name for name in asked if not hasattr(real, name)} == set()
     assert {name for name in asked if not hasattr(fake, name)} == set()
-    assert str(fake.NVMLError(fake.NVML_ERROR_GPU_IS_LOST)) == "GPU is lost" and fake.NVMLError is not real.NVMLError
+    assert str(fake.NVMLError(fake.NVML_ERROR_GPU_IS_LOST)) == str(real.NVMLError(real.NVML_ERROR_GPU_IS_LOST))
+    assert fake.NVMLError is not real.NVMLError
 
 
 FUNCTIONS = sorted(name for name in vars(fake) if re.match(r"nvml[A-Z]", name))
@@ -159,6 +168,11 @@ def sampled(
     pytest.fail(f"the sampler did not start: {(folder / 'telemetry.log').read_text()}")
 
 
+def kind_of(method: str) -> str:
+    """Return the kind of an energy method: counter, trapezoid or none. `test_series` tests the words after it."""
+    return method.partition(" ")[0].rstrip(":,")
+
+
 GENERATIONS = {"gpu0": "kepler", "gpu1": "pascal", "gpu2": "volta", "gpu3": "hopper"}
 
 
@@ -176,7 +190,7 @@ def generations(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
 def test_the_energy_of_each_generation_is_right_by_its_method(generations: Sampled, source: str, method: str) -> None:
     telemetry, marks = generations.telemetry, generations.marks
     assert telemetry.status == "ok"
-    assert telemetry.energy_method[source] == {"trapezoid": "trapezoid over polled power"}.get(method, method)
+    assert kind_of(telemetry.energy_method[source]) == method
     device = generations.devices[int(source[-1])]
     assert len(telemetry.energy) == 2
     for window, (first, after) in zip(telemetry.energy, marks.energy_blocks, strict=True):
@@ -217,7 +231,7 @@ def test_gpm_exists_from_hopper_on_and_is_missing_with_a_reason_before(generatio
             assert source not in missing
         else:
             assert not GPM & set(metrics)
-            assert {name for name, reason in missing[source].items() if "comes with Hopper" in reason} == GPM
+            assert {name for name, reason in missing[source].items() if "Hopper" in reason} == GPM
 
 
 def test_counted_bytes_give_a_rate_beside_that_of_gpm_and_are_missing_without_nvlink(
@@ -227,7 +241,7 @@ def test_counted_bytes_give_a_rate_beside_that_of_gpm_and_are_missing_without_nv
     for source, chip in GENERATIONS.items():
         metrics, missing = generations.metrics(source), generations.telemetry.missing.get(source, {})
         if chip not in ("volta", "hopper"):
-            assert {missing[name] for name in NVLINK} == {"the driver says: Not Supported"}
+            assert {missing[name] for name in NVLINK} == {NOT_SUPPORTED}
             assert not {rate_name(name) for name in NVLINK} & set(metrics)
             continue
         busy_s = generations.devices[int(source[-1])].busy_s(end_s) - generations.devices[int(source[-1])].busy_s(
@@ -246,7 +260,7 @@ def test_a_lacking_sensor_is_missing_with_the_drivers_reason_and_never_0(generat
     missing = generations.telemetry.missing
     for source, chip in GENERATIONS.items():
         lacks_counter = chip in ("kepler", "pascal")
-        assert (missing.get(source, {}).get("energy_j") == "the driver says: Not Supported") == lacks_counter
+        assert (missing.get(source, {}).get("energy_j") == NOT_SUPPORTED) == lacks_counter
         every = {sensor.metric for sensor in GPU_SENSORS}
         read = {metric for of, metric in generations.recording.series if of == source}
         assert every - set(missing.get(source, {})) <= read
@@ -365,7 +379,7 @@ def test_a_reading_that_fails_for_a_while_is_a_gap_and_not_0(troubled: Sampled) 
 @pytest.mark.parametrize("source", ["gpu1", "gpu2"])
 def test_a_gpu_that_is_lost_and_returns_has_a_gap_in_every_metric(troubled: Sampled, source: str) -> None:
     failed = gaps(troubled, source)
-    assert {reason for _, _, reason in failed.values()} == {"GPU is lost"}
+    assert {reason for _, _, reason in failed.values()} == {str(fake.NVMLError(fake.NVML_ERROR_GPU_IS_LOST))}
     read = {metric for of, metric in troubled.recording.series if of == source}
     assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(failed) <= read | {"memory_clock_hz"}
     start, end, _ = failed["power_w"]
@@ -376,31 +390,32 @@ def test_a_gpu_that_is_lost_and_returns_has_a_gap_in_every_metric(troubled: Samp
     assert (power.low, power.mean, power.high) == pytest.approx((chip.busy_w,) * 3)
 
 
-def test_energy_over_a_loss_comes_from_the_counter_or_is_unknown(troubled: Sampled) -> None:
+@pytest.mark.parametrize(
+    ("source", "kind", "energy_j"),
+    [
+        pytest.param("gpu1", "counter", 3.4 * 500, id="it counted on during the loss"),
+        pytest.param("gpu2", "none", None, id="the loss is longer than a tenth of the window"),
+        pytest.param("gpu3", "trapezoid", 3.4 * 250, id="its counter went back"),
+    ],
+)
+def test_the_energy_of_a_troubled_device_has_the_method_that_is_left(
+    troubled: Sampled, source: str, kind: str, energy_j: float | None
+) -> None:
     (window,) = troubled.telemetry.energy
-    methods = troubled.telemetry.energy_method
-    assert methods["gpu1"] == "counter"
-    assert window.energy_j["gpu1"] == pytest.approx(3.4 * 500, rel=0.06)
-    assert methods["gpu2"] == "none: the power was not read during more than a tenth of the window"
-    assert window.energy_j["gpu2"] is None
-
-
-def test_a_counter_that_goes_back_is_replaced_by_the_trapezoid_and_named(troubled: Sampled) -> None:
-    (window,) = troubled.telemetry.energy
-    assert troubled.telemetry.energy_method["gpu3"] == "trapezoid over polled power, because the counter went back"
-    assert window.energy_j["gpu3"] == pytest.approx(3.4 * 250, rel=0.03)
+    assert kind_of(troubled.telemetry.energy_method[source]) == kind
+    assert window.energy_j[source] == (energy_j and pytest.approx(energy_j, rel=0.03))
 
 
 def test_a_sensor_that_stops_being_supported_has_a_gap_and_is_not_missing(troubled: Sampled) -> None:
     missing = troubled.telemetry.missing["gpu5"]
-    assert missing["temperature_c"] == "the driver says: Insufficient Permissions", "never readable"
+    assert missing["temperature_c"] == told(fake.NVML_ERROR_NO_PERMISSION), "never readable"
     assert "temperature_c" not in troubled.metrics("gpu5")
     assert not {"sm_clock_hz", "memory_clock_hz"} & set(missing)
     failed = gaps(troubled, "gpu5")
     assert set(failed) == {"sm_clock_hz", "memory_clock_hz"}
     start, end, reason = failed["sm_clock_hz"]
     assert start <= 1.0 < 3.2 < end, "the gap lasts to the end"
-    assert reason == "the driver says: Not Supported"
+    assert reason == NOT_SUPPORTED
 
 
 def test_only_the_gpm_metrics_that_a_board_lacks_are_missing(troubled: Sampled) -> None:
@@ -408,7 +423,7 @@ def test_only_the_gpm_metrics_that_a_board_lacks_are_missing(troubled: Sampled) 
     for source in ("gpu0", "gpu4"):
         missing = troubled.telemetry.missing[source]
         assert set(missing) == nvlink
-        assert set(missing.values()) == {"the driver says: Not Supported"}
+        assert set(missing.values()) == {NOT_SUPPORTED}
         metrics = set(troubled.metrics(source))
         assert GPM - nvlink <= metrics
         assert not nvlink & metrics
@@ -462,11 +477,11 @@ def test_the_named_method_is_the_weakest_of_all_windows() -> None:
     hole = [(at, value) for at, value in level if not 0.5 < at < 2]
     for power, energy_j, method, unknown in (
         (level, counted, "counter", []),
-        (level, counted[:8], "trapezoid over polled power, because the counter was not read around it", []),
-        (hole, [(0.0, 5.0)], "none: the power was not read during more than a tenth of the window", [0]),
+        (level, counted[:8], "trapezoid", []),
+        (hole, [(0.0, 5.0)], "none", [0]),
     ):
         telemetry = summarise(recording_of(power_w=power, energy_j=energy_j), marks)
-        assert telemetry.energy_method == {"gpu0": method}
+        assert {source: kind_of(words) for source, words in telemetry.energy_method.items()} == {"gpu0": method}
         assert [n for n, window in enumerate(telemetry.energy) if window.energy_j["gpu0"] is None] == unknown
 
 
@@ -553,7 +568,7 @@ class Script:
         return report, channel
 
 
-FAILS, LACKS = ReadingError("it did not answer"), MissingError("it has none")
+FAILS, LACKS = ReadingError("silent"), MissingError("lacking")
 
 
 def test_a_channel_tries_a_failed_reading_once_more() -> None:
@@ -568,13 +583,13 @@ def test_two_failures_make_a_gap_from_the_last_reading_to_the_next() -> None:
     script = Script((1.0,), FAILS, FAILS, FAILS, LACKS, (2.0,), FAILS, FAILS)
     report, channel = script.played()
     assert [(at, value) for _, _, at, value in report.readings] == [(0, 1.0), (3, 2.0)]
-    assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "it did not answer")]
-    assert channel.open_gap(9.0) == ("gpu0", ["power_w"], 3.0, 9.0, "it did not answer")
+    assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "silent")]
+    assert channel.open_gap(9.0) == ("gpu0", ["power_w"], 3.0, 9.0, "silent")
 
 
 def test_a_sensor_that_was_never_there_is_reported_once_and_not_read_again() -> None:
     report, channel = Script(LACKS, (1.0, 2.0)).played("utilisation", "memory_utilisation")
-    assert report.missing == [("gpu0", "utilisation", "it has none"), ("gpu0", "memory_utilisation", "it has none")]
+    assert report.missing == [("gpu0", "utilisation", "lacking"), ("gpu0", "memory_utilisation", "lacking")]
     assert channel.gone
     assert report.readings == report.gaps == []
 
@@ -583,12 +598,12 @@ def test_a_call_without_a_value_is_not_a_reading_and_ends_no_gap() -> None:
     report, channel = Script((None,), LACKS).played()
     assert channel.gone, "the sensor had no reading before it was missing"
     report, _ = Script((1.0,), FAILS, (None,), (None,), (2.0,)).played()
-    assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "it did not answer")]
+    assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "silent")]
 
 
 def test_a_single_missing_metric_is_reported_once_and_the_others_are_read() -> None:
     report, _ = Script((1.0, LACKS), (2.0, LACKS)).played("sm_activity", "occupancy")
-    assert report.missing == [("gpu0", "occupancy", "it has none")]
+    assert report.missing == [("gpu0", "occupancy", "lacking")]
     assert [(metric, value) for _, metric, _, value in report.readings] == [("sm_activity", 1.0), ("sm_activity", 2.0)]
 
 
@@ -753,8 +768,7 @@ def test_loopback_is_counted_in_the_total_and_separately(tmp_path: Path, monkeyp
     }
     assert values_of(played("loopback_sent_bytes", tmp_path)) == {"loopback_sent_bytes": 700}
     del interfaces["lo"]
-    ((_, metric, reason),) = played("loopback_sent_bytes", tmp_path).missing
-    assert (metric, reason) == ("loopback_sent_bytes", "the operating system shows no loopback interface")
+    assert [metric for _, metric, _ in played("loopback_sent_bytes", tmp_path).missing] == ["loopback_sent_bytes"]
 
 
 def test_the_total_of_this_machine_includes_loopback(tmp_path: Path) -> None:
@@ -788,17 +802,14 @@ def test_infiniband_ports_count_words_of_four_bytes(tmp_path: Path) -> None:
     (counters / "port_rcv_data").write_text("")
     assert not played("infiniband_sent_bytes", tmp_path).readings, "without all ports there is no total"
     (counters / "port_rcv_data").unlink()
-    assert {reason for *_, reason in played("infiniband_sent_bytes", tmp_path).missing} == {
-        "an InfiniBand port of this machine shows no data counters"
-    }
+    assert all("data counters" in reason for *_, reason in played("infiniband_sent_bytes", tmp_path).missing)
 
 
 def test_a_machine_without_infiniband_says_so(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "no such folder"):
-        missing = played("infiniband_sent_bytes", folder).missing
-        assert {(metric, reason) for _, metric, reason in missing} == {
-            (f"infiniband_{way}_bytes", "this machine has no InfiniBand") for way in ("sent", "received")
-        }
+        missing = {metric: reason for _, metric, reason in played("infiniband_sent_bytes", folder).missing}
+        assert set(missing) == {f"infiniband_{way}_bytes" for way in ("sent", "received")}
+        assert all("no InfiniBand" in reason for reason in missing.values())
 
 
 # ---- the process ----------------------------------------------------------------------------------------------------
@@ -886,15 +897,11 @@ def test_a_sampler_killed_in_mid_trial_loses_only_that_trials_telemetry(process:
     assert trial_from_now(process).status == "ok"
     lost = trial_from_now(process, lambda: kill(process))
     assert lost.status == "lost"
-    match = re.fullmatch(
-        r"the telemetry process was killed by signal SIGKILL during the measurement, (\S+) s after it began",
-        lost.reason or "",
-    )
-    assert match, lost.reason
-    assert 0.0 <= float(match[1]) <= 0.5
+    after_s = re.search(r"SIGKILL during .*, (\S+) s after it began", lost.reason or "")
+    assert after_s and 0.0 <= float(after_s[1]) <= 0.5, lost.reason
     assert (lost.windows, lost.energy) == ({}, []), "telemetry of a part of a trial is not kept"
     while_dead = trial_from_now(process)
-    assert (while_dead.status, while_dead.reason) == ("lost", "the telemetry process was killed by signal SIGKILL")
+    assert while_dead.status == "lost" and (while_dead.reason or "").endswith("SIGKILL")
     process.revive()
     assert process.pid not in (None, before)
     marks = marks_of(time.monotonic(), 3, energy=[], idle_s=0.0)
@@ -933,7 +940,7 @@ def broken_python(folder: Path) -> Path:
     """Make a folder with a psutil that counts its imports and fails. The sampler needs psutil."""
     folder.mkdir()
     (folder / "psutil.py").write_text(
-        f"open({str(folder / 'tries')!r}, 'a').write('x')\nraise ImportError('psutil was built for another Python')\n"
+        f"open({str(folder / 'tries')!r}, 'a').write('x')\nraise ImportError('of another build')\n"
     )
     return folder
 
@@ -948,9 +955,9 @@ def test_a_sampler_that_dies_at_once_is_restarted_only_a_few_times(tmp_path: Pat
         assert (folder / "tries").read_text() == "x" * (1 + MAX_RESTARTS)
         assert process.pid is None
         telemetry, recording = process.cut(marks_of(time.monotonic(), 1, energy=[]))
-        assert (telemetry.status, telemetry.reason) == ("lost", "the telemetry process was ended with exit code 1")
+        assert telemetry.status == "lost" and (telemetry.reason or "").endswith("code 1")
         assert recording.series == {}
-    assert "built for another Python" in (tmp_path / "telemetry.log").read_text()
+    assert "of another build" in (tmp_path / "telemetry.log").read_text()
 
 
 def test_a_restarted_process_reads_the_same_card_or_none(
@@ -967,7 +974,7 @@ def test_a_restarted_process_reads_the_same_card_or_none(
         began_s = time.monotonic()
         telemetry = trial_from_now(process)
         series = process.recording(began_s, time.monotonic()).series
-    assert telemetry.missing["gpu0"]["*"].startswith("the driver says: ")
+    assert "*" in telemetry.missing["gpu0"]
     for source, chip in zip(("gpu0", "gpu1"), chips, strict=True):  # gpu0 has readings from before its loss
         assert set(series[source, "sm_clock_hz"].values) == {fake.CHIPS[chip].sm_clock_mhz * 1e6}
     assert series["gpu0", "sm_clock_hz"].times_s.max() < began_s < series["gpu1", "sm_clock_hz"].times_s.max()
@@ -981,7 +988,7 @@ def test_an_absent_device_is_missing_and_a_single_device_has_no_traffic_counters
         began_s = time.monotonic()
         telemetry = trial_from_now(process)
         read = {metric for _, metric in process.recording(began_s, time.monotonic()).series}
-    assert telemetry.missing["gpu5"] == {"*": "the driver says: Invalid Argument"}
+    assert telemetry.missing["gpu5"] == {"*": told(fake.NVML_ERROR_INVALID_ARGUMENT)}
     assert set(telemetry.windows["timed"].sources) == {"gpu0", "host"}
     assert set(telemetry.energy[0].energy_j) == {"gpu0"}
     between_devices = NVLINK | {"loopback_sent_bytes"}
@@ -1047,14 +1054,19 @@ def test_a_trial_on_the_cpu_of_a_gpu_host_has_no_telemetry_of_the_gpu(watch: wat
     assert not [source for source in telemetry.energy_method if source.startswith("gpu")]
 
 
-def test_a_fault_in_telemetry_costs_only_telemetry(watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "method", "status"), [("_process", "cut", "lost"), ("_series", "put", "ok")], ids=["readings", "series"]
+)
+def test_a_fault_in_telemetry_costs_only_telemetry_and_a_fault_of_the_series_not_even_that(
+    watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch, capsys, part: str, method: str, status: str
+) -> None:
     def fails(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("of its own")
+        raise OSError(28, "FULL")
 
-    monkeypatch.setattr(watch._process, "cut", fails)
+    monkeypatch.setattr(getattr(watch, part), method, fails)
     telemetry = ended(watch, blocks_until_now())
-    assert telemetry is not None and telemetry.status == "lost"
-    assert "ZeroDivisionError: of its own" in (telemetry.reason or "")
+    assert telemetry is not None and telemetry.status == status
+    assert "FULL" in (telemetry.reason or capsys.readouterr().err)
 
 
 def test_an_unused_device_is_not_in_the_telemetry_of_a_trial() -> None:
@@ -1062,18 +1074,6 @@ def test_an_unused_device_is_not_in_the_telemetry_of_a_trial() -> None:
         {("gpu0", "power_w"): Series("power_w", [0], [1]), ("gpu1", "power_w"): Series("power_w", [0], [1])}
     )
     assert recording.of_gpus(["gpu0"]).sources() == ["gpu0"]
-
-
-def test_telemetry_is_kept_although_its_series_cannot_be_written(
-    watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(watch._series, "put", full)
-    telemetry = ended(watch, blocks_until_now())
-    assert telemetry is not None and telemetry.status == "ok"
-    assert "could not be kept" in capsys.readouterr().err
 
 
 def test_the_sampler_is_restarted_after_a_trial_without_a_result(watch: watch_module.Watch) -> None:
@@ -1142,7 +1142,7 @@ def test_a_sampler_killed_during_a_trial_costs_no_trial_and_is_restarted(
     first, second, third = records(tmp_path / "cpu")
     assert [record.status for record in (first, second, third)] == ["ok"] * 3
     assert lost(first)
-    assert "SIGKILL during the measurement" in (first.telemetry.reason or "")  # type: ignore[union-attr]
+    assert "SIGKILL" in (first.telemetry.reason or "")  # type: ignore[union-attr]
     why = (third.telemetry.reason or "") if third.telemetry else "no telemetry"
     assert why == "" or "was silent" in why, "on a busy machine the new process may get no processor for a second"
     kept = set(SeriesStore(tmp_path / "cpu", HOST.id, STUDY).read()["key"])
@@ -1160,4 +1160,4 @@ def test_trials_are_measured_although_nothing_can_be_sampled(tmp_path: Path, mon
     (record,) = records(tmp_path / "cpu")
     assert record.status == "ok"
     assert lost(record)
-    assert "could not be started" in (record.telemetry.reason or "")  # type: ignore[union-attr]
+    assert "started" in (record.telemetry.reason or "")  # type: ignore[union-attr]

@@ -91,14 +91,6 @@ def test_more_threads_than_allowed_are_refused_with_the_number(four: None) -> No
         pass
 
 
-def test_threads_are_refused_for_another_framework(four: None) -> None:
-    with (
-        pytest.raises(Unsupported, match="not of keras-jax"),
-        threads_of(replace(ON_CPU, threads=2, framework="keras-jax")),
-    ):
-        pass
-
-
 def test_too_many_threads_give_an_unsupported_record_and_the_pass_goes_on(tmp_path: Path) -> None:
     run([replace(trial(), threads=1_000_000), trial(size=1)], tmp_path)
     reasons = {record.status: record.reason for record in records(tmp_path)}

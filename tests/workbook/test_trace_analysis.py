@@ -61,29 +61,32 @@ def test_copies_and_fills_make_a_device_active_but_not_busy() -> None:
     assert (trace.fills.seconds, trace.fills.count) == (1, 1)
 
 
-def test_a_gap_is_a_launch_gap_until_the_next_call_ends_and_then_a_queue_gap() -> None:
-    # The device ends at 2, the second call lasts from 2.5 to 2.625, and its kernel begins at 4.
-    trace = said(step(0, 5), launched(ADDITION, 0, 0.125, 2, 1), launched(ADDITION, 2.5, 4, 5, 2))
-    assert (trace.launch_gap_s, trace.queue_gap_s) == (0.625, 1.375)
-    assert trace.edge_gap_s == 0.125, "the time before the first kernel is an edge gap"
+FIRST = launched(GEMM, 0, 0.125, 1, 1)  # the device is busy from 0.125 to 1
 
 
-def test_a_gap_before_work_launched_long_ago_is_only_a_queue_gap() -> None:
-    graph = [call("cudaGraphLaunch", 0, 0.5, number=9)]
-    trace = said(step(0, 4), graph, work(GEMM, 0.5, 1, number=9), work(GEMM, 2, 4, number=9))
-    assert (trace.launch_gap_s, trace.queue_gap_s, trace.edge_gap_s) == (0, 1, 0.5)
-
-
-def test_a_call_that_ends_after_its_kernel_began_makes_the_whole_gap_a_launch_gap() -> None:
-    trace = said(
-        step(0, 4), launched(GEMM, 0, 0.125, 1, 1), call("cudaLaunchKernel", 2, 4, number=2), work(GEMM, 3, 4, number=2)
-    )
-    assert (trace.launch_gap_s, trace.queue_gap_s, trace.edge_gap_s) == (2, 0, 0.125)
-
-
-def test_time_before_the_first_and_after_the_last_kernel_is_an_edge_gap() -> None:
-    trace = said(step(0, 4), launched(GEMM, 0, 0.125, 1, 1))
-    assert (trace.elapsed_s, trace.launch_gap_s, trace.queue_gap_s, trace.edge_gap_s) == (4, 0, 0, 3.125)
+@pytest.mark.parametrize(
+    ("events", "gaps"),
+    [
+        pytest.param(
+            [launched(ADDITION, 0, 0.125, 2, 1), launched(ADDITION, 2.5, 4, 5, 2)], (0.625, 1.375, 0.125),
+            id="a launch gap until the next call ends, at 2.625, and then a queue gap",
+        ),
+        pytest.param(
+            [call("cudaGraphLaunch", 0, 0.5, number=9), work(GEMM, 0.5, 1, number=9), work(GEMM, 2, 5, number=9)],
+            (0, 1, 0.5), id="only a queue gap before work launched long ago",
+        ),
+        pytest.param(
+            [FIRST, call("cudaLaunchKernel", 2, 4, number=2), work(GEMM, 3, 5, number=2)],
+            (2, 0, 0.125), id="only a launch gap if the call ends after its kernel began",
+        ),
+        pytest.param([FIRST], (0, 0, 4.125), id="an edge gap before the first and after the last kernel"),
+        pytest.param([FIRST, work(GEMM, 3, 5)], (0, 2, 0.125), id="a queue gap and a note without a call"),
+    ],
+)  # fmt: skip
+def test_a_gap_of_the_device_has_a_cause(events: list[Event | list[Event]], gaps: tuple[float, ...]) -> None:
+    trace = said(step(0, 5), *events)
+    assert (trace.launch_gap_s, trace.queue_gap_s, trace.edge_gap_s) == gaps and trace.elapsed_s == 5
+    assert any("no call" in note for note in trace.notes) == (events[-1] == work(GEMM, 3, 5))
 
 
 def test_device_work_after_the_last_step_extends_the_step() -> None:
@@ -91,16 +94,10 @@ def test_device_work_after_the_last_step_extends_the_step() -> None:
     assert (trace.elapsed_s, trace.steps) == (7, 2)
 
 
-def test_a_gap_before_work_without_a_call_is_a_queue_gap_with_a_note() -> None:
-    trace = said(step(0, 4), launched(GEMM, 0, 0.125, 1, 1), work(GEMM, 3, 4))
-    assert (trace.launch_gap_s, trace.queue_gap_s, trace.edge_gap_s) == (0, 2, 0.125)
-    assert any("no call in the trace" in note for note in trace.notes)
-
-
 def test_work_launched_before_the_steps_is_left_out() -> None:
     trace = said(launched(GEMM, 0, 0.5, 3, 1), step(2, 6), launched(ADDITION, 3, 4, 5, 2))
     assert (trace.busy_s, trace.elapsed_s) == (1, 4)
-    assert any("1 kernels or copies of earlier work" in note for note in trace.notes)
+    assert any("1 kernels" in note for note in trace.notes)
 
 
 def test_with_two_devices_times_are_means_and_kernel_times_are_sums() -> None:
@@ -116,7 +113,7 @@ def test_with_two_devices_times_are_means_and_kernel_times_are_sums() -> None:
     assert (trace.broadcast_s, trace.exchange_s, trace.exposed_exchange_s) == (1, 0.5, 0.5)
     gaps = [trace.launch_gap_s, trace.queue_gap_s, trace.edge_gap_s]
     assert trace.busy_s + sum(gap for gap in gaps if gap is not None) == trace.elapsed_s
-    assert any("mean of 2 devices" in note for note in trace.notes)
+    assert any("2 devices" in note for note in trace.notes)
 
 
 # ---- classes of kernels ---------------------------------------------------------------------------------------------
@@ -278,7 +275,7 @@ def test_copies_are_grouped_by_direction_with_their_sizes() -> None:
     assert (to_device.bytes, to_device.median_bytes, to_device.count, to_device.seconds) == (430, 20, 3, 1.5)
     assert set(trace.copies) == {"host_to_device", "device_to_host", "peer_to_peer"}
     assert trace.copy_s == 3
-    assert any("in no direction" in note for note in trace.notes)
+    assert any("direction" in note for note in trace.notes)
 
 
 def test_a_copy_of_unknown_size_is_noted() -> None:
@@ -286,7 +283,7 @@ def test_a_copy_of_unknown_size_is_noted() -> None:
         step(0, 2), launched(GEMM, 0, 1, 2, 1), work("Memcpy HtoD (Host -> Device)", 0, 1, kind="copy", size=-1)
     )
     assert trace.copies["host_to_device"].count == 1
-    assert any("does not say how large" in note for note in trace.notes)
+    assert any("how large" in note for note in trace.notes)
 
 
 def test_calls_are_grouped_by_class_without_nested_calls() -> None:
@@ -388,7 +385,7 @@ def test_labkits_steps_take_precedence_over_the_profilers() -> None:
 def test_a_trace_without_steps_counts_as_a_single_step_with_a_note() -> None:
     trace = said(launched(GEMM, 1, 2, 3, 1), ranged("[whatever]", 0, 99))
     assert (trace.steps, trace.elapsed_s) == (1, pytest.approx(2))
-    assert trace.notes == ["no steps are marked in the trace: the whole of it counts as one step"]
+    assert [note for note in trace.notes if "one step" in note] == trace.notes != []
 
 
 def test_pieces_are_kept_separately_and_summed() -> None:
@@ -409,7 +406,7 @@ def test_a_piece_that_is_refused_changes_nothing() -> None:
     analysis = Analysis()
     analysis.add(columns([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]))
     before = analysis.traced()
-    with pytest.raises(UntracedError, match="saw 1 of 2 steps"):
+    with pytest.raises(UntracedError, match="1 of 2"):
         analysis.add(columns([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]), steps=2)
     with pytest.raises(UntracedError, match="no kernels"):
         analysis.add(columns([step(0, 4), operator("aten::mm", 0, 1)]))

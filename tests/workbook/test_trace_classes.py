@@ -44,74 +44,52 @@ def test_max_pooling_backward_and_broadcasts_are_recognised() -> None:
     assert not of_operator("aten::max_pool2d_with_indices").max_pool_backward
 
 
+OPERATORS: dict[str | None, str] = {
+    "convolution": "aten::mkldnn_convolution aten::convolution_backward aten::_conv_depthwise2d",
+    "matrix_product": "aten::addmm aten::mkldnn_linear",
+    "batch_norm": "aten::native_batch_norm_backward",
+    "pooling": "aten::max_pool2d_with_indices_backward aten::_adaptive_avg_pool2d",
+    "element_wise": (
+        "aten::threshold_backward aten::clamp_min aten::add_ aten::zeros_like "
+        "aten::native_dropout_backward aten::bernoulli_"
+    ),
+    "loss": "aten::nll_loss_forward aten::_log_softmax_backward_data",
+    "optimiser": "aten::_fused_sgd_ aten::_foreach_mul_",
+    "layout": "aten::copy_ aten::empty_strided aten::index_select",
+    "reduction": "aten::sum aten::mean",
+    None: "aten::cholesky",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("aten::mkldnn_convolution", "convolution"),
-        ("aten::convolution_backward", "convolution"),
-        ("aten::_conv_depthwise2d", "convolution"),
-        ("aten::addmm", "matrix_product"),
-        ("aten::mkldnn_linear", "matrix_product"),
-        ("aten::native_batch_norm_backward", "batch_norm"),
-        ("aten::max_pool2d_with_indices_backward", "pooling"),
-        ("aten::_adaptive_avg_pool2d", "pooling"),
-        ("aten::threshold_backward", "element_wise"),
-        ("aten::clamp_min", "element_wise"),
-        ("aten::add_", "element_wise"),
-        ("aten::zeros_like", "element_wise"),
-        ("aten::native_dropout_backward", "element_wise"),
-        ("aten::bernoulli_", "element_wise"),
-        ("aten::nll_loss_forward", "loss"),
-        ("aten::_log_softmax_backward_data", "loss"),
-        ("aten::_fused_sgd_", "optimiser"),
-        ("aten::_foreach_mul_", "optimiser"),
-        ("aten::copy_", "layout"),
-        ("aten::empty_strided", "layout"),
-        ("aten::index_select", "layout"),
-        ("aten::sum", "reduction"),
-        ("aten::mean", "reduction"),
-        ("aten::cholesky", None),
-    ],
+    ("name", "kind"), [(name, kind) for kind, names in OPERATORS.items() for name in names.split()]
 )
 def test_the_name_of_an_operator_gives_its_class(name: str, kind: str | None) -> None:
     assert of_operator(name).kind == kind
     assert of_operator(name).algorithm == ("library" if kind == "convolution" else None)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("cudaLaunchKernel", "launch"),
-        ("cudaLaunchKernelExC", "launch"),
-        ("cudaLaunchCooperativeKernel", "launch"),
-        ("cuLaunchKernelEx", "launch"),
-        ("cudaGraphLaunch", "launch"),
-        ("hipExtModuleLaunchKernel", "launch"),
-        ("cudaEventDestroy", "clean_up"),
-        ("cudaFree", "clean_up"),
-        ("cudaFreeHost", "clean_up"),
-        ("cuModuleUnload", "clean_up"),
-        ("cudaStreamDestroy", "clean_up"),
-        ("cudaGraphExecDestroy", "clean_up"),
-        ("cuMemRelease", "clean_up"),
-        ("cudaMemcpyAsync", "memory"),
-        ("cudaMemsetAsync", "memory"),
-        ("cudaMalloc", "memory"),
-        ("cudaHostAlloc", "memory"),
-        ("cuDeviceGetAttribute", "memory"),
-        ("cuDeviceTotalMem_v2", "memory"),
-        ("cudaDeviceGetAttribute", "memory"),
-        ("cudaGetDeviceProperties_v2", "memory"),
-        ("cudaDeviceSynchronize", "wait"),
-        ("cudaStreamSynchronize", "wait"),
-        ("cudaEventSynchronize", "wait"),
-        ("cudaStreamWaitEvent", "other"),
-        ("cudaEventRecord", "other"),
-        ("cudaStreamIsCapturing", "other"),
-        ("cudaFuncSetAttribute", "other"),
-        ("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "other"),
-    ],
-)
+CALLS: dict[str | None, str] = {
+    "launch": (
+        "cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel cuLaunchKernelEx "
+        "cudaGraphLaunch hipExtModuleLaunchKernel"
+    ),
+    "clean_up": (
+        "cudaEventDestroy cudaFree cudaFreeHost cuModuleUnload cudaStreamDestroy cudaGraphExecDestroy cuMemRelease"
+    ),
+    "memory": (
+        "cudaMemcpyAsync cudaMemsetAsync cudaMalloc cudaHostAlloc cuDeviceGetAttribute "
+        "cuDeviceTotalMem_v2 cudaDeviceGetAttribute cudaGetDeviceProperties_v2"
+    ),
+    "wait": "cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize",
+    "other": (
+        "cudaStreamWaitEvent cudaEventRecord cudaStreamIsCapturing cudaFuncSetAttribute "
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for kind, names in CALLS.items() for name in names.split()])
 def test_the_name_of_a_call_gives_its_class(name: str, kind: str) -> None:
     assert class_of_call(name) == kind
 

@@ -68,7 +68,7 @@ def reason_of(record: Record, metric: str) -> str:
 
 
 def test_gradient_bytes_over_nvlink_are_the_mean_over_devices() -> None:
-    record = made(FOUR, told(nvlink(100, 100, 100, 300) | host(loopback_sent=7777)))
+    record = made(FOUR, told(nvlink(0, 100, 200, 300) | host(loopback_sent=7777)))
     assert value(record, "gradient_bytes") == pytest.approx(600 * MB / 4 / STEPS)
 
 
@@ -92,90 +92,21 @@ def test_gradient_bytes_between_nodes_are_those_that_leave_the_node(network: str
 
 
 def test_without_infiniband_network_any_counts_the_operating_systems_network() -> None:
-    lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand"}}
-    counters = told(host(network_sent=500, loopback_sent=200), lacking)
+    counters = told(host(network_sent=500, loopback_sent=200), LOCAL)
     assert value(made(FOUR, counters, nodes=2), "gradient_bytes") == pytest.approx(300 * MB / STEPS)
-    asked = made(FOUR, counters, nodes=2, network="infiniband")
-    assert reason_of(asked, "gradient_bytes") == "this machine has no InfiniBand"
 
 
 NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} for n in range(4)}
 
 
-@pytest.mark.parametrize(
-    ("trial", "telemetry", "reason"),
-    [
-        (Trial(model="resnet50"), told(nvlink(1)), "several devices"),
-        (FOUR, None, "no telemetry"),
-        (FOUR, Telemetry(status="lost", reason="the telemetry process was killed"), "process was killed"),
-        (Trial(model="resnet50", devices=4, interconnect="host"), told(nvlink(1, 1, 1, 1)), "host's memory"),
-        (FOUR, told(nvlink(1, 1, 1)), "1 of its devices"),
-        (FOUR, told(nvlink(1, 1, 1, 1, n=5)), r"5 in it, 6 are needed"),
-        (FOUR, told(nvlink(0, 0, 0, 0)), "nothing went over NVLink"),
-        (FOUR, told(busy(gpu0=1, gpu1=1, gpu2=1, gpu3=1), NO_NVLINK), "Not Supported"),
-        (Trial(model="resnet50", devices=2, device="cpu"), told(host()), "loopback_sent_bytes of host was not read"),
-    ],
-)
-def test_missing_gradient_bytes_have_a_reason(trial: Trial, telemetry: Telemetry | None, reason: str) -> None:
-    record = made(trial, telemetry)
-    assert value(record, "gradient_bytes") is None
-    assert reason in reason_of(record, "gradient_bytes")
+LOST = Telemetry(status="lost", reason="the process was killed")
+EPOCHS = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
+LOCAL = {"host": {"infiniband_sent_bytes": "no InfiniBand"}}
 
 
-def test_training_runs_and_energy_windows_have_no_gradient_bytes() -> None:
-    epochs = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
-    assert reason_of(epochs, "gradient_bytes") == "only timed blocks of steps have this figure"
-    record = made(FOUR, told(nvlink(1, 1, 1, 1)))
+def in_energy_windows(record: Record) -> Record:
     assert record.blocks is not None
-    twice = record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})
-    answer = reason_of(record.model_copy(update={"result": twice}), "gradient_bytes")
-    assert answer == "steps between energy windows are not counted"
-
-
-def test_a_reason_is_that_of_the_trial_of_a_claim() -> None:
-    alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
-    results = of_records("multi_gpu", [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))])
-    assert "several devices" in Side(results, alone).why_missing("gradient_bytes")
-    assert Side(results, together).why_missing("gradient_bytes").startswith("nothing went over")
-
-
-def test_a_claim_gives_the_reasons_of_all_passes_of_its_trial() -> None:
-    lost = made(FOUR, Telemetry(status="lost", reason="the telemetry process was killed"))
-    records = [lost, made(FOUR, None).model_copy(update={"pass_number": 2})]
-    reason = Side(of_records("multi_gpu", records), FOUR).why_missing("first_device_utilisation_ratio")
-    assert reason == "the record holds no telemetry; the telemetry process was killed"
-
-
-def test_received_minus_sent_bytes_need_several_nodes() -> None:
-    telemetry = told(host(network_received=500, network_sent=420))
-    assert value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
-    less = told(host(network_received=400, network_sent=420))
-    assert value(made(FOUR, less, nodes=2), "received_minus_sent_bytes") == pytest.approx(-20 * MB)
-    assert reason_of(made(FOUR, telemetry), "received_minus_sent_bytes") == "the trial runs on one node"
-
-
-def test_the_first_device_is_compared_with_the_mean_of_the_others() -> None:
-    shares = {f"gpu{n}": 0.4 for n in range(12)} | {"gpu0": 0.6, "gpu10": 0.62}
-    others = (10 * 0.4 + 0.62) / 11
-    record = made(Trial(devices=12), told(busy(**shares)))
-    assert value(record, "first_device_utilisation_ratio") == pytest.approx(0.6 / others)
-    starts_at_two = made(Trial(devices=2), told(busy(gpu10=0.3, gpu2=0.6)))
-    assert value(starts_at_two, "first_device_utilisation_ratio") == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(
-    ("trial", "sources", "reason"),
-    [
-        (Trial(), busy(gpu0=0.5), "it is a figure of several devices"),
-        (FOUR, busy(gpu0=0.5, gpu1=0.5, gpu2=0.5), "the utilisation of 1 of its devices was not read"),
-        (Trial(devices=2), busy(gpu0=0.5, gpu1=0.0), "the other devices did nothing"),
-    ],
-)
-def test_without_other_devices_the_first_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
-    assert reason_of(made(trial, told(sources)), "first_device_utilisation_ratio") == reason
-
-
-# ---- from a trace ---------------------------------------------------------------------------------------------------
+    return record.model_copy(update={"result": record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})})
 
 
 def traced(trace: Trace | None) -> Record:
@@ -195,25 +126,72 @@ def of_five_steps(exchange_s: float, exposed_exchange_s: float) -> Traced:
     )
 
 
+@pytest.mark.parametrize(
+    ("metric", "record", "fact"),
+    [
+        ("gradient_bytes", made(Trial(model="resnet50"), told(nvlink(1))), "several devices"),
+        ("gradient_bytes", made(FOUR, None), "no telemetry"),
+        ("gradient_bytes", made(FOUR, LOST), "killed"),
+        ("gradient_bytes", made(replace(FOUR, interconnect="host"), told(nvlink(1, 1, 1, 1))), "memory"),
+        ("gradient_bytes", made(FOUR, told(nvlink(1, 1, 1))), "1 of its devices"),
+        ("gradient_bytes", made(FOUR, told(nvlink(1, 1, 1, 1, n=5))), "5 in it, 6"),
+        ("gradient_bytes", made(FOUR, told(nvlink(0, 0, 0, 0))), "nothing went over NVLink"),
+        ("gradient_bytes", made(FOUR, told(busy(gpu0=1, gpu1=1, gpu2=1, gpu3=1), NO_NVLINK)), "Not Supported"),
+        ("gradient_bytes", made(Trial(devices=2, device="cpu"), told(host())), "loopback_sent_bytes of host"),
+        ("gradient_bytes", made(FOUR, told(host(), LOCAL), nodes=2, network="infiniband"), "no InfiniBand"),
+        ("gradient_bytes", EPOCHS, "timed blocks"),
+        ("gradient_bytes", in_energy_windows(made(FOUR, told(nvlink(1, 1, 1, 1)))), "energy windows"),
+        ("received_minus_sent_bytes", made(FOUR, told(host(network_received=9, network_sent=4))), "one node"),
+        ("first_device_utilisation_ratio", made(Trial(), told(busy(gpu0=0.5))), "several devices"),
+        ("first_device_utilisation_ratio", made(FOUR, told(busy(gpu0=1, gpu1=1, gpu2=1))), "1 of its devices"),
+        ("first_device_utilisation_ratio", made(Trial(devices=2), told(busy(gpu0=1, gpu1=0))), "did nothing"),
+        ("hidden_exchange_share", traced(None), "no steps"),
+        ("hidden_exchange_share", traced(Untraced(reason="no kernels")), "no kernels"),
+        ("hidden_exchange_share", traced(of_five_steps(0.0, 0.0)), "nothing of the kind"),
+    ],
+)
+def test_a_missing_value_has_its_reason(metric: str, record: Record, fact: str) -> None:
+    assert value(record, metric) is None
+    assert fact in reason_of(record, metric)
+
+
+def test_a_reason_is_that_of_the_trial_of_a_claim() -> None:
+    alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
+    results = of_records("multi_gpu", [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))])
+    assert "several devices" in Side(Results([results]), alone).why_missing("gradient_bytes")
+    assert "nothing went" in Side(Results([results]), together).why_missing("gradient_bytes")
+
+
+def test_a_claim_gives_the_reasons_of_all_passes_of_its_trial() -> None:
+    records = [made(FOUR, LOST), made(FOUR, None).model_copy(update={"pass_number": 2})]
+    reason = Side(Results([of_records("multi_gpu", records)]), FOUR).why_missing("first_device_utilisation_ratio")
+    assert len(reason.split("; ")) == 2 and LOST.reason in reason.split("; ")
+
+
+def test_received_minus_sent_bytes_need_several_nodes() -> None:
+    telemetry = told(host(network_received=500, network_sent=420))
+    assert value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
+    less = told(host(network_received=400, network_sent=420))
+    assert value(made(FOUR, less, nodes=2), "received_minus_sent_bytes") == pytest.approx(-20 * MB)
+
+
+def test_the_first_device_is_compared_with_the_mean_of_the_others() -> None:
+    shares = {f"gpu{n}": 0.4 for n in range(12)} | {"gpu0": 0.6, "gpu10": 0.62}
+    others = (10 * 0.4 + 0.62) / 11
+    record = made(Trial(devices=12), told(busy(**shares)))
+    assert value(record, "first_device_utilisation_ratio") == pytest.approx(0.6 / others)
+    starts_at_two = made(Trial(devices=2), told(busy(gpu10=0.3, gpu2=0.6)))
+    assert value(starts_at_two, "first_device_utilisation_ratio") == pytest.approx(2.0)
+
+
+# ---- from a trace ---------------------------------------------------------------------------------------------------
+
+
 def test_exchange_times_of_a_trace_are_per_step() -> None:
     record = traced(of_five_steps(0.01, 0.004))
     times = {name: value(record, name) for name in ("exchange_s", "exposed_exchange_s")}
     assert times == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
     assert value(record, "hidden_exchange_share") == pytest.approx(0.6)
-
-
-@pytest.mark.parametrize(
-    ("trace", "reason"),
-    [
-        (None, "no steps were traced"),
-        (Untraced(reason="the profiler saw no kernels"), "the profiler saw no kernels"),
-        (of_five_steps(0.0, 0.0), "nothing of the kind ran in the traced steps"),
-    ],
-)
-def test_a_missing_share_of_hidden_exchange_has_a_reason(trace: Trace | None, reason: str) -> None:
-    record = traced(trace)
-    assert value(record, "hidden_exchange_share") is None
-    assert reason_of(record, "hidden_exchange_share") == reason
 
 
 def test_a_link_must_carry_a_steps_bytes_in_the_time_of_a_step_on_one_gpu() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.errors import UserError
-from workbook.trials.label import trial_label
-from workbook.trials.trial import OF_READERS, WORDS, Trial, grid, trial_from_dict
+from workbook.trials import parts
+from workbook.trials.parts import PARTS, fields_of
+from workbook.trials.trial import WORDS, Trial, grid, trial_from_dict
 
 # Committed records hold such keys. After a change of a default, a name or the format they would not be found.
 PINNED = {
@@ -40,7 +42,7 @@ PINNED = {
 
 trials = st.builds(
     Trial,
-    workload=st.text(max_size=12),
+    workload=st.text(max_size=12).map("mine.{}".format),  # a workload of the user: it may use all fields
     model=st.sampled_from(["resnet50", "vgg16", "réseau", 'a "quoted" one']),
     batch=st.integers(1, 20_000),
     learning_rate=st.floats(0.0, 10.0) | st.integers(0, 3),
@@ -59,23 +61,44 @@ def test_the_keys_of_committed_records_have_not_changed(key, trial):
     assert trial.key == key
 
 
+def another(name: str) -> Any:
+    """Return a valid value of a field other than its default."""
+    by_type = {str: "another", int: 7, float: 0.5, bool: True}
+    named = {"workload": "mine.other", "framework": "keras-jax", "arrangement": "in_sequence"}
+    return named.get(name, WORDS[name][1] if name in WORDS else by_type[type(getattr(Trial, name))])
+
+
 def test_every_field_that_differs_is_in_the_key():
-    others = {str: "another", int: 7, float: 0.5, bool: True}
-    named = {name: words[1] for name, words in WORDS.items()} | {"device": "cpu", "framework": "keras-jax"}
-    named |= {"precision": "fp16", "arrangement": "in_sequence"}
     taken = {  # other fields that such a trial needs
         "nodes": {"devices": 7},
         "network": {"devices": 2, "nodes": 2},
         "placement": {"devices": 2, "epochs": 1},
         "parallel": {"devices": 2, "scaling": "strong"},
         "form": {"reader": "torch_pil"},
-        **{name: {"form": "jpeg", "reader": "torch_pil"} for name in OF_READERS},
+        **{name: {"form": "jpeg", "reader": "torch_pil"} for name in fields_of(parts.Storage)[1:]},
         "cache": {"form": "jpeg", "reader": "torch_pil", "epochs": 1},
     }
     for field in fields(Trial):
-        value = named.get(field.name, others[type(field.default)])
-        changed = {**taken.get(field.name, {}), field.name: value}
+        changed = {"workload": "mine.steps", **taken.get(field.name, {}), field.name: another(field.name)}
         assert json.loads(replace(Trial(), **changed).key) == changed
+
+
+def test_every_field_is_in_one_part_and_every_part_has_a_workload():
+    declared = [name for part in Trial.__mro__[1:-1] for name in vars(part).get("__annotations__", ())]
+    assert sorted(declared) == sorted(field.name for field in fields(Trial))
+    assert set(declared) == {name for part in PARTS.values() for name in fields_of(part)}
+
+
+@pytest.mark.parametrize("workload", PARTS)
+def test_a_field_that_the_workload_does_not_use_is_refused_with_the_workloads_that_use_it(workload):
+    for name in set(fields_of(Trial)) - set(fields_of(PARTS[workload])):
+        value = another(name)
+        with pytest.raises(UserError) as caught:
+            Trial(workload=workload, **{name: value})
+        said = str(caught.value)
+        using = [other for other in PARTS if name in fields_of(PARTS[other])]
+        assert f"{name}={value!r}" in said and workload in said and ", ".join(using) in said
+        Trial(workload=workload, **{name: getattr(Trial, name)})
 
 
 @settings(deadline=None)
@@ -170,24 +193,6 @@ def test_a_grid_is_every_combination_with_the_last_axis_fastest():
     combinations = [(t.model, t.batch, t.precision) for t in grid(model=["a", "b"], batch=(64, 256), precision="bf16")]
     assert combinations == [("a", 64, "bf16"), ("a", 256, "bf16"), ("b", 64, "bf16"), ("b", 256, "bf16")]
     assert (grid(), grid(batch=[])) == ([Trial()], [])
-
-
-def test_a_label_names_the_fields_that_differ_from_other_trials():
-    one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
-    assert trial_label(one) == "resnet50 batch 256"
-    assert trial_label(one, beside=[one, other]) == "resnet50 batch 256 fp32"
-    swept = [Trial(threads=0), Trial(threads=2)]
-    assert [trial_label(one, beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
-    assert trial_label(Trial(epochs=3)) == "resnet50 batch 64 3 epochs"
-    runs = [Trial(epochs=3), *(Trial(epochs=3, devices=2, placement=where) for where in WORDS["placement"])]
-    runs += [Trial(epochs=3, learning_rate=0.04, schedule="warm_up")]
-    assert [trial_label(one, beside=runs).removeprefix("resnet50 batch 64 3 epochs") for one in runs] == [
-        "",
-        " 2 devices",
-        " 2 devices together",
-        " rate 0.04 warm_up",
-    ]
-    assert trial_label(Trial(workload="matmul", size=8192)) == "matmul size 8192"
 
 
 def test_numbers_of_numpy_arrays_and_ranges_are_numbers():

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +21,11 @@ from tests.workbook.test_site import described
 from workbook.claims import evidence as rooms
 from workbook.claims import schema as claims
 from workbook.claims.evidence import Evidence, Side
-from workbook.claims.findings import COLUMNS, NOT_COUNTED, Findings, finding_html, verdict_cells
+from workbook.claims.findings import COLUMNS, Findings
 from workbook.claims.judge import judge, judge_all
 from workbook.claims.papers import Paper, PublishedTable, load_papers
 from workbook.claims.reports import evidence as evidence_of_reports
+from workbook.claims.rows import NOT_COUNTED, Measured, claim_row
 from workbook.claims.schema import Claim
 from workbook.claims.scope import ONE_HOST
 from workbook.claims.verdict import GROUPS, MARKS, VERDICTS, Bounds, Case, Finding, Verdict
@@ -36,6 +37,7 @@ from workbook.results import REPORT_VARIABLE, reports_folder
 from workbook.results import Results as ResultsOfStudies
 from workbook.results.study_records import StudyRecords as Results
 from workbook.show.setup import setup_line
+from workbook.show.templates import drawn
 from workbook.statistics import log_interval
 from workbook.trials.trial import NO_DATA, Trial
 
@@ -157,6 +159,11 @@ def found_by(test: dict[str, Any] | Claim, *found: Results, view: str | None = "
     """Return the finding of these records on a claim with this test."""
     claim = test if isinstance(test, Claim) else a_claim(test)
     return judge(a_paper(claim, **setup), claim, seen(*found, view=view))
+
+
+def page_of(finding: Finding) -> BeautifulSoup:
+    """Return the finding as the page of claims shows it."""
+    return BeautifulSoup(drawn("claim", claim_row(finding)), "html.parser")
 
 
 def only_case(finding: Finding) -> Case:
@@ -449,21 +456,21 @@ APART = [{"host": OTHER_HOST}, {"hw": "h100"}, {"study": "04_power"}, {"hw": "h1
 
 
 @pytest.mark.parametrize("where", [{}, *APART])
-@pytest.mark.parametrize(
-    ("form", "over"), [(rooms.ratio, (17.0, 171.0, 1690.0)), (rooms.difference, (17.1, 107.0, 1006.9))]
-)
+@pytest.mark.parametrize(("form", "over"), [("ratio", (17.0, 171.0, 1690.0)), ("difference", (17.1, 107.0, 1006.9))])
 def test_only_the_same_host_and_study_of_a_profile_share_passes(
-    form: Any, over: tuple[float, ...], where: dict[str, str]
+    form: str, over: tuple[float, ...], where: dict[str, str]
 ) -> None:
-    effect = form(Side(shown({B256: over}), B256), Side(shown({B64: TROUBLED}, **where), B64), "images_per_s")
-    to = np.log if form is rooms.ratio else np.array
+    above, below = ResultsOfStudies([shown({B256: over})]), ResultsOfStudies([shown({B64: TROUBLED}, **where)])
+    effect = rooms.compare(form, Side(above, B256), Side(below, B64), "images_per_s")
+    assert effect is not None
+    to = np.log if form == "ratio" else np.array
     independent = (
         stats.ttest_ind(to(over), to(TROUBLED), equal_var=False) if where else stats.ttest_rel(to(over), to(TROUBLED))
     )
     ends = independent.confidence_interval(0.95)
-    back = math.exp if form is rooms.ratio else float
+    back = math.exp if form == "ratio" else float
     assert (effect.low, effect.high) == pytest.approx((back(ends.low), back(ends.high)))
-    assert (back(ends.low) <= (1 if form is rooms.ratio else 0)) == bool(where), "unpaired intervals include equality"
+    assert (back(ends.low) <= (1 if form == "ratio" else 0)) == bool(where), "unpaired intervals include equality"
 
 
 def test_the_gain_of_a_step_is_per_unit_of_the_field() -> None:
@@ -502,7 +509,7 @@ def test_labels_count_their_passes_and_are_grouped_by_value() -> None:
     case = only_case(finding)
     assert case.effect is None and case.n == 3
     assert case.label.endswith("(64 and 256: gemm; 128: winograd)")
-    assert '<td class="n">3</td>' in finding_html(finding)
+    assert '<td class="n">3</td>' in str(page_of(finding))
     assert only_case(of_shape("differs", UNTESTED)).n == 0
     data[B256] = ("gemm", None, None)
     assert only_case(found_by(test, shown(data, "convolution_kernel"))).n == 1, "missing passes do not count"
@@ -788,7 +795,7 @@ def test_a_trend_along_generations_goes_from_older_to_newer() -> None:
 def test_a_failed_size_is_named_beside_the_trend_without_it() -> None:
     data = {B64: even(100), B128: near(110), B256: OOM}
     finding = found_by(a_test(**ALONG, trend="rises"), shown(data))
-    page = finding_html(finding)
+    page = str(page_of(finding))
     assert OOM in page, "the page gives the reason of the failure"
     assert "64 to 256" not in page, "the trial at 256 failed"
 
@@ -894,7 +901,7 @@ def test_a_magnitude_decides_only_on_the_papers_hardware_and_is_shown_elsewhere(
     finding = found_by(test, shown({B64: tight(100)[::-1], B256: tight(measured * 100)}, hw=hw), view=hw)
     assert finding.verdict == verdict
     assert only_case(finding).published == "3.00x on Tesla V100 SXM2"
-    assert "Published: 3.00x on Tesla V100 SXM2" in finding_html(finding)
+    assert "Published: 3.00x on Tesla V100 SXM2" in str(page_of(finding))
 
 
 def test_a_contradicted_direction_stays_so_with_an_open_magnitude() -> None:
@@ -1181,7 +1188,7 @@ def test_an_eager_loop_is_judged_over_three_equal_hosts() -> None:
     low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
     assert interval(case) == pytest.approx(tuple(np.exp([low, logs.mean(), high])), rel=1e-3)
     assert (finding.verdict, finding.scope, case.n) == (OPEN, "", 9)
-    page = BeautifulSoup(finding_html(finding), "html.parser")
+    page = page_of(finding)
     assert "9 on 3 machines" in page.get_text() and len(page.select("td a")) == 3
     alone = judged_on(of_hosts[:2], test)
     assert (alone.verdict, alone.scope, only_case(alone).n) == (YES, ONE_HOST, 3)
@@ -1254,7 +1261,7 @@ def test_other_hosts_are_read_from_the_reports() -> None:
 
 def test_an_effect_across_hosts_links_the_files_of_both() -> None:
     test = a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"})
-    page = BeautifulSoup(finding_html(found_by(test, *two_profiles({R50: near(2)}, {R50: near(1)}))), "html.parser")
+    page = page_of(found_by(test, *two_profiles({R50: near(2)}, {R50: near(1)})))
     assert [link["href"] for link in page.select("td a")] == [
         f"../h200/records/{HOST}/01_training.jsonl",
         f"../h100/records/{OTHER_HOST}/01_training.jsonl",
@@ -1283,7 +1290,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
     ("test", "data", "setup", "label"),
     [
         (LEVEL, {R50: near(2)}, {}, "replicated"),
-        (LEVEL, {R50: near(2)}, {"data_sets": ["imagenet32"]}, "replicated, on synthetic32"),
+        (LEVEL, {R50: near(2)}, {"data_sets": ["imagenet32"]}, "replicated, on synthetic images"),
         (LEVEL, {R50: near(2)}, {"frameworks": ["tensorflow"]}, "replicated, with PyTorch"),
         (LEVEL, {BF16: near(2)}, {}, "replicated, in BF16"),
         (LEVEL, {R50: near(2)}, {"models": ["resnet50", "vgg16"]}, "replicated, without VGG-16"),
@@ -1293,7 +1300,7 @@ def level_of(*hardware: str) -> dict[str, Any]:
             LEVEL,
             {R50: near(0.5)},
             {"data_sets": ["imagenet32"], "frameworks": ["caffe"]},
-            "not replicated, on synthetic32, with PyTorch",
+            "not replicated, on synthetic images, with PyTorch",
         ),
         (LEVEL, {R50: near(2), TWO: near(2)}, {}, "replicated, on 2 GPUs"),
         (LEVEL, {R50: near(2), TWO: near(2), FOUR: near(2)}, {}, "replicated, on 2 and 4 GPUs"),
@@ -1355,8 +1362,8 @@ def test_a_verdict_is_on_the_direction_where_no_test_has_a_number_or_hardware_of
     assert finding.group == finding.badge == group
     findings = Findings([finding])
     assert findings.counts()[group] == sum(findings.counts().values()) == 1
-    assert group in BeautifulSoup(findings.html(), "html.parser").get_text()
-    assert ("No test here judges" in finding_html(finding)) == bool(missing)
+    assert group in BeautifulSoup(findings._repr_mimebundle_()["text/html"], "html.parser").get_text()
+    assert ("No test here judges" in str(page_of(finding))) == bool(missing)
 
 
 @pytest.mark.parametrize("verdict", (NO, OPEN))
@@ -1392,10 +1399,9 @@ def test_a_case_of_fewer_than_three_runs_does_not_block_another_and_the_scope_sa
 @pytest.mark.parametrize("lacking", ["quantity", "value", "n"])
 def test_no_verdict_is_drawn_without_its_quantity_value_and_runs(lacking: str) -> None:
     given = {"quantity": "Throughput", "value": "2.00x", "n": "3 runs"}
-    here, verdict = verdict_cells(YES, YES, scope="on 2 GPUs", **given)
-    assert "Throughput: 2.00x" in here and "3 runs" in here and "On 2 GPUs." in verdict
+    assert BeautifulSoup(drawn("measured", Measured(**given)), "html.parser").get_text() == "Throughput: 2.00x 3 runs"
     with pytest.raises(ValueError, match="quantity"):
-        verdict_cells(YES, YES, scope="", **given | {lacking: ""})
+        Measured(**given | {lacking: ""})
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -1403,7 +1409,7 @@ def test_a_verdict_of_any_shape_has_its_scope(name: str) -> None:
     test, by_verdict = SHAPES[name]
     for verdict in (YES, NO, OPEN):
         finding = found_by(test, shown(by_verdict[verdict], test["metric"]), data_sets=["imagenet32"])
-        assert finding.label.startswith(f"{verdict}, on synthetic32")
+        assert finding.label.startswith(f"{verdict}, on synthetic images")
 
 
 def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim_on_imagenet() -> None:
@@ -1411,7 +1417,7 @@ def test_a_users_own_images_are_in_the_scope_with_their_size_and_decide_no_claim
     own = of_records(*records({replace(R50, data="own_jpegs"): near(2)}, "images_per_s", facts=facts))
     test = a_test(shape="level", at_least=1)
     finding = found_by(test, own, data_sets=["ilsvrc2012"])
-    assert finding.scope == f"on own_jpegs (10 classes, 9,469 images), {ONE_HOST}"
+    assert finding.scope == f"on own JPEG images (10 classes, 9,469 images), {ONE_HOST}"
     assert found_by(a_claim(test, only={"data": ["ilsvrc2012"]}), own).mark == "other hardware or data"
     assert setup_line(ResultsOfStudies([own]).frame()).text.split(" · ")[2] == (
         "32 px own JPEG images (10 classes, 9,469 images)"
@@ -1422,7 +1428,7 @@ def test_an_untestable_claim_has_no_scope_in_its_label() -> None:
     finding = found_by(
         {"shape": "level", "metric": "images_per_s", "published": [published(2)]}, shown({R50: near(2)}), data_sets=[]
     )
-    assert finding.scope == f"on synthetic32, {ONE_HOST}"
+    assert finding.scope == f"on synthetic images, {ONE_HOST}"
     assert finding.label == UNTESTED
 
 
@@ -1525,7 +1531,7 @@ def test_a_study_shows_a_row_per_claim_with_a_link_to_its_tests(monkeypatch: pyt
 
 def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
     def caption(test: dict[str, Any], data: Data, metric: str) -> str:
-        page = BeautifulSoup(finding_html(found_by(test, shown(data, metric))), "html.parser")
+        page = page_of(found_by(test, shown(data, metric)))
         return " ".join(page.get_text(" ").split())
 
     text = caption(a_test(shape="level", metric="utilisation", at_most=0.95), {R50: near(0.9)}, "utilisation")
@@ -1533,7 +1539,7 @@ def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
     text = caption(
         a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64), {B64: even(0.5), B256: near(0.6)}, "top1"
     )
-    assert "at least 5 points" in text and "10.0 points [" in text
+    assert "at least 5 points" in text and "+10 points [" in text
     text = caption(
         a_test(shape="ratio", between=(0.9, 1.1), **OVER_64), {B64: even(50), B256: near(50)}, "images_per_s"
     )
@@ -1566,7 +1572,8 @@ def test_texts_of_papers_and_records_are_escaped() -> None:
     finding = judge(paper, claim, seen(results))
     failed = judge(paper, a_claim(tests[1]), seen(results))
     assert EVIL in failed.reason and EVIL in finding.scope
-    pages = {finding_html(finding) + finding_html(failed): 12, Findings([finding])._repr_mimebundle_()["text/html"]: 2}
+    claims = "".join(drawn("claim", claim_row(each)) for each in (finding, failed))
+    pages = {claims: 12, Findings([finding])._repr_mimebundle_()["text/html"]: 2}
     for page, least in pages.items():
         elements = BeautifulSoup(page, "html.parser").find_all(True)
         assert page.count("&lt;script&gt;") >= least
@@ -1580,7 +1587,7 @@ def test_metrics_beside_a_verdict_do_not_affect_it() -> None:
     finding = found_by(test, of_records(*records({R50: near(110)}, "images_per_s", facts={"top1": 0.25})))
     case = only_case(finding)
     assert case.beside == (("Top-1 accuracy", "25.0 %"),), "a missing metric is left out"
-    assert "Also measured: Top-1 accuracy 25.0 %." in finding_html(finding)
+    assert "Also measured: Top-1 accuracy 25.0 %." in str(page_of(finding))
     assert finding.verdict == YES
 
 
@@ -1630,14 +1637,18 @@ ALLOWED = 0.025 + 3 * math.sqrt(0.025 * 0.975 / MANY)  # 2.5 % on each side plus
 
 
 def verdicts_of(samples: Mapping[Trial, np.ndarray], test: dict[str, Any]) -> dict[str, float]:
-    """Return the share of each verdict over the simulated data sets, which are the rows of `samples`."""
-    claim = a_claim(test)
-    paper = a_paper(claim)
-    outcomes = [
-        judge(paper, claim, seen(shown({trial: rows[row].tolist() for trial, rows in samples.items()}))).verdict
-        for row in range(len(next(iter(samples.values()))))
-    ]
-    return {verdict: outcomes.count(verdict) / len(outcomes) for verdict in VERDICTS}
+    """Return the share of each verdict over the simulated data sets, which are the rows of `samples`.
+
+    Each data set is a case, at an image size of its own. A table of 50 of them takes as long as one of two or three.
+    """
+    outcomes: list[Verdict] = []
+    many = len(next(iter(samples.values())))
+    for start in range(0, many, 50):
+        places = enumerate(range(start, min(start + 50, many)), start=32)
+        data = {replace(t, image_px=px): of[row].tolist() for px, row in places for t, of in samples.items()}
+        outcomes += [case.verdict for case in found_by(test, shown(data)).cases]
+    assert len(outcomes) == many
+    return {verdict: outcomes.count(verdict) / many for verdict in VERDICTS}
 
 
 def simulated(true_ratio: float, passes: int, many: int) -> dict[Trial, np.ndarray]:
@@ -1779,7 +1790,7 @@ def test_constant_compares_all_pairs() -> None:
 
 def test_a_recorded_loop_with_a_host_setting_meets_a_claim_only_if_its_test_names_it() -> None:
     plain, bound = Trial(), Trial(host_setting="two_cores")
-    sides = [Side(cast(Any, None), trial) for trial in (plain, bound)]
+    sides = [Side(ResultsOfStudies([]), trial) for trial in (plain, bound)]
 
     def met(**wanted: Any) -> list[Trial]:
         return [side.trial for side in rooms.select(sides, wanted)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from labkit.data import DataSet
 from labkit.errors import UserError
 from labkit.models import count
+from workbook import workloads
 from workbook.errors import GateError, Unsupported
+from workbook.trials.parts import PARTS
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload, build_workload
 
@@ -137,7 +140,7 @@ def test_an_unsupported_training_is_refused_and_never_replaced(
 ) -> None:
     with pytest.raises(Unsupported, match=said):
         build_workload(replace(TRAIN, **change), digits)
-    with pytest.raises(GateError, match="needs images"):
+    with pytest.raises(Unsupported, match="needs images"):
         build_workload(replace(TRAIN, data="none"), None)
 
 
@@ -237,6 +240,7 @@ def test_a_step_of_the_launch_rate_queues_each_of_its_operations(monkeypatch: py
 
 def test_an_unknown_workload_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(UserError, match=r"unknown workload 'trian'; valid: train, .*matmul"):
-        build_workload(replace(TRAIN, workload="trian"), None)
-
+        replace(TRAIN, workload="trian")
+    modules = [module.name for module in pkgutil.iter_modules(workloads.__path__)]
+    assert sorted(PARTS) == sorted(name for name in modules if not name.startswith("_"))
     assert build_workload(Trial(workload="tests.faulty.ok", size=5), None).facts == {"size": 5}, "a user's module"

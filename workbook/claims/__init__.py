@@ -1,17 +1,21 @@
 """Verdicts on the papers' claims from recorded trials.
 
-evidence     the trials that a test selects, and their values by pass
+papers       the papers with their claims, and when the tests of a claim last changed
+evidence     the trials that a test selects, and their effects by the arithmetic of `workbook.results`
+effects      effects over images, and of epochs to a target that some runs never reach
+verdict      bounds, cases, judged tests and findings
 cases        one effect compared with a test's bound and with the published magnitude
-shapes       the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
+shapes       the shapes of a test: level, ratio, difference, trend, order, alike, differs
 judge        the verdict on a claim from its cases
 scope        how the trials differ from the paper's set-up, and what of the claim's sentence is not judged
-cases_table  the cases of a test as HTML
-findings     claims with their verdicts as HTML and as a table
+rows         claims and cases as plain data for the templates of `workbook.show`
+findings     claims with their verdicts: counted, in sentences and as a frame
 """
 
 from workbook.claims.evidence import Evidence
-from workbook.claims.findings import Findings, finding_html, newer_tests
+from workbook.claims.findings import Findings, newer_tests
 from workbook.claims.judge import judge, judge_all
+from workbook.claims.rows import claim_row
 from workbook.claims.verdict import GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
 
 __all__ = [
@@ -25,7 +29,7 @@ __all__ = [
     "Group",
     "Judged",
     "Verdict",
-    "finding_html",
+    "claim_row",
     "judge",
     "judge_all",
     "newer_tests",

@@ -5,34 +5,50 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from workbook.claims.by_image import compare_images, is_by_image
-from workbook.claims.evidence import Side, difference, families, level, ratio
-from workbook.claims.reaching import is_one_sided, judged, least_ratio
+from workbook.claims import effects
+from workbook.claims.evidence import Side, compare, families, level
 from workbook.claims.schema import Test
 from workbook.claims.verdict import DECIDING, Bounds, Case, Verdict
-from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value, within_sentence
+from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value
 from workbook.registry import find_metric
-from workbook.show.quantities import MISSING, quantity
 from workbook.statistics import Interval
+from workbook.words import MISSING, quantity, within_sentence
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
 TIED = f"the interval comes within {MARGIN} of the bound, a tie"
 
 
-def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
+def compared_case(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
     """Return the case of two trials, or of two metrics of one trial."""
     sides = (over,) if over is under else (over, under)
-    if over is not under and is_by_image(over, under, test.metric):
-        by_image = compare_images(over, under, test.metric, as_ratio=kind == "ratio")
+    if effects.is_by_image(over, under, test.metric):
+        by_image = effects.compare_images(over, under, test.metric, kind)
         if by_image.effect is None:
             return Case(label, "not testable here", test.metric, kind, sides, reason=by_image.reason)
         case = make_case(test, label, kind, by_image.effect, bounds_of(test), sides)
         return replace(case, reason="; ".join(text for text in (case.reason, by_image.note) if text))
-    if kind == "ratio" and is_one_sided(over, under, test.metric):
-        case = make_case(test, label, kind, least_ratio(over, under), bounds_of(test), sides)
-        return judged(case, over, under)
-    form = ratio if kind == "ratio" else difference
-    return make_case(test, label, kind, form(over, under, test.metric, test.metric_under), bounds_of(test), sides)
+    if kind == "ratio" and test.metric == effects.EPOCHS and any(map(effects.short, sides)):
+        case = make_case(test, label, kind, effects.least_ratio(over, under), bounds_of(test), sides)
+        return _one_sided(case, over, under)
+    effect = compare(kind, over, under, test.metric, test.metric_under)
+    return make_case(test, label, kind, effect, bounds_of(test), sides)
+
+
+def _one_sided(case: Case, over: Side, under: Side) -> Case:
+    """Return the case of a `least_ratio`; its verdict stands only if more epochs could not change it."""
+    if case.effect is None or case.bounds is None:
+        return case
+    late, early = effects.short(over), effects.short(under)
+    shortfall = [
+        f"{count} of {len(effects.finished(side))} runs did not reach {side.trial.target_top1:.0%} in "
+        f"{side.trial.epochs} epochs and count as {side.trial.epochs}, a lower bound"
+        for side, count in ((over, late), (under, early))
+        if count
+    ]
+    stands = bool(late) != bool(early) and case.bounds.verdict_stands(case.effect, up=bool(late))
+    verdict = case.verdict if stands else "inconclusive"
+    reason = "; ".join(filter(None, [case.reason, *shortfall]))
+    return replace(case, verdict=verdict, reason=reason, is_least=bool(late and not early))
 
 
 def bounds_of(test: Test) -> Bounds | None:
@@ -129,8 +145,8 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
     if failed:
         reason = failed[0]
     else:
-        metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
-        without = next((side for side in sides if not side.values(metric)), None)
+        metric = test.metric_under if test.metric_under and all(s.has(test.metric) for s in sides) else test.metric
+        without = next((side for side in sides if not side.has(metric)), None)
         reason = (
             f"{within_sentence(find_metric(metric).label)}: {without.why_missing(metric)}"
             if without
@@ -141,13 +157,8 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
 
 def _no_effect(test: Test, kind: Kind, sides: tuple[Side, ...]) -> str:
     """Return why there is no effect although every side has values."""
-    values = [
-        value
-        for side in sides
-        for name in {test.metric, test.metric_under or test.metric}
-        for value in side.values(name).values()
-    ]
-    if kind == "ratio" and any(value <= 0 for value in values):
+    names = list({test.metric, test.metric_under or test.metric})
+    if kind == "ratio" and any((side.rows[names] <= 0).any(axis=None) for side in sides):
         return "a value of 0 or less has no ratio"
     return "the configurations share no run"
 

@@ -1,7 +1,7 @@
-"""The evidence for a claim: the records of one or several profiles, the trials that a test selects, their values.
+"""The evidence for a claim: the records of one or several profiles, the trials that a test selects, their effects.
 
-A value is one metric of one trial in one pass on one host. Two trials of the same records share passes, so their ratio
-is formed within each pass first. Trials of different hosts, studies or profiles are unpaired.
+An effect is formed by `workbook.results.estimates`, from the rows of `Results.frame()` that a reader sees: so a reader
+can repeat it with `workbook.ratio`.
 
 Speed and power of an eager loop differ between equal machines by more than between passes. Such values are judged over
 hosts where three or more equal hosts have them, else over the passes of the host that the page shows.
@@ -14,85 +14,71 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any
 
+import pandas as pd
+
 from workbook.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
-from workbook.records import short_hash
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
+from workbook.results import Results, estimates
 from workbook.results import from_trace as traced
-from workbook.results.estimates import OWN_PROCESSES
-from workbook.results.intervals import (
-    HOSTS,
-    Passes,
-    are_planned_alike,
-    difference_of,
-    hosts_of,
-    in_one_process,
-    level_of,
-    ratio_of,
-)
-from workbook.results.metrics import metric_of, why_missing
+from workbook.results.estimates import EQUAL, PAIRED_BY
+from workbook.results.intervals import HOSTS
+from workbook.results.metrics import why_missing
 from workbook.results.missing import or_none, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
-from workbook.trials.trial import ASKED_AFTER, OF_READERS, Trial
+from workbook.trials.parts import Exchange, Storage, fields_of
+from workbook.trials.trial import ASKED_AFTER, Trial
 
 # Fields that only a trial of several devices can set.
-BETWEEN_DEVICES = ("scaling", "updates", "placement", "interconnect", "gradient_precision", "nodes", "network")
+BETWEEN_DEVICES = tuple(name for name in fields_of(Exchange) if name != "devices")
 OVER_HOSTS_FROM = 3  # the first protocol whose records are judged over hosts
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 
 @dataclass(frozen=True)
 class Side:
-    """One trial in the records of one profile. `others` returns the study's records of the profile's other hosts."""
+    """One trial in the results of one study and profile."""
 
-    results: StudyRecords
+    study: Results
     trial: Trial
-    others: Callable[[], Sequence[StudyRecords]] = tuple
-
-    def values(self, metric: str) -> dict[int, float]:
-        """Return pass number -> value in SI units on the shown host; passes without a value are left out."""
-        return {number: value for (_, number), value in self.by_host(metric, [self.results]).items()}
-
-    def by_host(self, metric: str, of_hosts: Iterable[StudyRecords]) -> Passes:
-        """Return (host, pass number) -> value in SI units; passes without a value are left out."""
-        values = {
-            (results.host_id or "", record.pass_number): metric_of(results, record, metric)
-            for results in of_hosts
-            for record in results.ok(self.trial)
-        }
-        return {key: value for key, value in values.items() if value is not None}
 
     @property
-    def processes(self) -> dict[tuple[str, int], str]:
-        """The process of each pass on the shown host, by (host, pass number)."""
-        host = self.results.host_id or ""
-        return {(host, record.pass_number): record.process.id for record in self.results.ok(self.trial)}
+    def results(self) -> StudyRecords:
+        """The records of the shown host."""
+        return self.study.selected[0]
 
     @cached_property
-    def equal_hosts(self) -> list[StudyRecords]:
-        """The records of the shown host and of the hosts that may be pooled with it for this trial.
+    def rows(self) -> pd.DataFrame:
+        """The rows of the results' table on the shown host: one per pass."""
+        return self.study.rows(self.trial)
+
+    def has(self, metric: str) -> bool:
+        """Return whether some pass on the shown host has a value of a metric."""
+        return bool(self.rows[metric].notna().any())
+
+    @cached_property
+    def rows_of_equal_hosts(self) -> pd.DataFrame:
+        """The rows on the shown host and on the hosts that may be pooled with it for this trial.
 
         They have the same machine, protocol and scale. Before protocol 3 the shown host is alone.
         """
-        own = self.results.ok(self.trial)
-        if not own or own[0].protocol < OVER_HOSTS_FROM:
-            return [self.results]
+        if len(self.study.on_all_hosts.selected) < HOSTS or (self.rows["protocol"] < OVER_HOSTS_FROM).any():
+            return self.rows
+        rows = self.study.on_all_hosts.rows(self.trial).query("status == 'ok'")
+        kinds = {host: set(map(tuple, of[[*EQUAL]].to_numpy())) for host, of in rows.groupby("host")}
+        equal = [host for host, kind in kinds.items() if kind == kinds.get(self.results.host_id)]
+        return rows[rows["host"].isin(equal)]
 
-        def kind(results: StudyRecords) -> set[tuple[str, int, str]]:
-            return {(results.machine(r), r.protocol, r.scale) for r in results.ok(self.trial)}
-
-        return [self.results, *(results for results in self.others() if kind(results) == kind(self.results))]
+    @property
+    def equal_hosts(self) -> list[StudyRecords]:
+        """The records of the hosts of `rows_of_equal_hosts`."""
+        hosts = set(self.rows_of_equal_hosts["host"])
+        return [results for results in self.study.on_all_hosts.selected if results.host_id in hosts]
 
     def depends_on_host(self, metric: str) -> bool:
         """Return whether the metric's value differs between equal machines: speed or power of a GPU's eager loop."""
         on_gpu = self.results.profile.device.kind == "cuda"
         return on_gpu and self.trial.is_host_bound and metric in METRICS and metric not in INDEPENDENT_OF_HOST
-
-    @property
-    def planned(self) -> int:
-        """The planned number of passes of the trial; 0 without records."""
-        records = self.results.by_trial.get(self.trial, [])
-        return max((record.planned.passes.get(short_hash(record.key), 0) for record in records), default=0)
 
     def labels(self, name: str) -> list[str]:
         """Return the texts of a label, one for each pass that has it."""
@@ -119,19 +105,10 @@ class Side:
 
     def failure(self) -> str | None:
         """Return why no pass of the trial has a result; None if a pass has one."""
-        records = self.results.by_trial.get(self.trial, [])
-        if any(record.status == "ok" for record in records):
+        if "ok" in set(self.rows["status"]):
             return None
-        if not records:
-            return "no record"
-        return f"{records[0].status}: {records[0].dated_reason}" if records[0].reason else records[0].status
-
-    def same_records(self, other: Side) -> bool:
-        """Return whether both sides have the same profile, study and host, and so share passes."""
-        own_records, other_records = (
-            (side.results.profile.name, side.results.study.id, side.results.host_id) for side in (self, other)
-        )
-        return own_records == other_records
+        status, reason = self.rows[["status", "reason"]].iloc[0]
+        return f"{status}: {reason}" if reason else str(status)
 
 
 @dataclass(frozen=True)
@@ -147,15 +124,19 @@ class Evidence:
     results: Callable[[str, str], StudyRecords]
     others: Callable[[str, str], Sequence[StudyRecords]] = lambda _, __: ()
     unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, by `results`
+    _sides: dict[tuple[str, str], list[Side]] = field(default_factory=dict)  # each table is made once
 
     def sides(self, study: str, *, across: bool) -> list[Side]:
         """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
-        return [
-            Side(self.results(name, study), trial, partial(self.others, name, study))
-            for name in names
-            for trial in self.results(name, study).by_trial
-        ]
+        return [side for name in names for side in self._sides_of(name, study)]
+
+    def _sides_of(self, profile: str, study: str) -> list[Side]:
+        place = (profile, study)
+        if place not in self._sides:
+            table = Results([self.results(*place)], partial(self.others, *place))
+            self._sides[place] = [Side(table, trial) for trial in self.results(*place).by_trial]
+        return self._sides[place]
 
 
 MAY_BE_NONE = frozenset({"steps_before"})  # fields in which 0 is a valid size
@@ -168,7 +149,7 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     that read files fit only a test that names a field of them: the others are about devices that do not wait for data.
     """
     left = [side for side in sides if "host_setting" in wanted or side.field("host_setting") == Trial.host_setting]
-    if not {"form", *OF_READERS} & set(wanted):
+    if wanted.keys().isdisjoint(fields_of(Storage)):
         left = [side for side in left if side.field("form") == Trial.form]
     return _having(left, wanted)
 
@@ -263,50 +244,35 @@ def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
 
 def level(side: Side, metric: str) -> Interval | None:
     """Return the interval of a metric of one trial, over passes or hosts; None without a value."""
-    (values,) = samples([(side, metric)])
-    return level_of(values, metric)
+    (rows,) = samples((side, metric))
+    return estimates.level(rows, metric)
 
 
-def ratio(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
-    """Return one metric divided by another (or by that of another trial), within passes if both sides share them."""
-    above, below, paired = _sides(over, under, metric, metric_under or metric)
-    return ratio_of(above, below, paired=paired)
+def compare(form: str, over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
+    """Return the "ratio" or "difference" of a metric of two trials; `metric_under` is another metric of `under`."""
+    above, below = samples((over, metric), (under, metric_under or metric))
+    return estimates.compare(form, above, below, metric, metric_under)
 
 
-def difference(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
-    """Return one metric minus another (or minus that of another trial), within passes if both sides share them."""
-    above, below, paired = _sides(over, under, metric, metric_under or metric)
-    return difference_of(above, below, paired=paired)
+def ratio(over: Side, under: Side, metric: str) -> Interval | None:
+    """Return a metric of one trial divided by that of another."""
+    return compare("ratio", over, under, metric)
 
 
-def samples(wanted: Sequence[tuple[Side, str]]) -> list[Passes]:
-    """Return the values of each side and metric that an effect is formed from.
+def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
+    """Return the rows of each side that an effect of these metrics is formed from.
 
     They are of all equal hosts that every side of a profile has, if these are `HOSTS` or more and a value depends on
     the host. Else they are of the shown host.
     """
-    if any(side.depends_on_host(metric) for side, metric in wanted) and all(
-        len(side.equal_hosts) >= HOSTS for side, _ in wanted
-    ):
-        values = [side.by_host(metric, side.equal_hosts) for side, metric in wanted]
+    if any(side.depends_on_host(metric) for side, metric in wanted):
+        pooled = [
+            (side.field("profile"), side.rows_of_equal_hosts[[*PAIRED_BY, metric]].dropna(subset=metric))
+            for side, metric in wanted
+        ]
         common: dict[str, set[str]] = {}
-        for (side, _), of_side in zip(wanted, values, strict=True):
-            name = side.results.profile.name
-            common[name] = common.get(name, hosts_of(of_side)) & hosts_of(of_side)
+        for profile, rows in pooled:
+            common[profile] = common.get(profile, set(rows["host"])) & set(rows["host"])
         if all(len(hosts) >= HOSTS for hosts in common.values()):
-            return [
-                {key: value for key, value in of_side.items() if key[0] in common[side.results.profile.name]}
-                for (side, _), of_side in zip(wanted, values, strict=True)
-            ]
-    return [side.by_host(metric, [side.results]) for side, metric in wanted]
-
-
-def _sides(over: Side, under: Side, metric: str, metric_under: str) -> tuple[Passes, Passes, bool]:
-    """Return the values of both sides, and whether to compare them within passes: only those that they may share."""
-    above, below = samples([(over, metric), (under, metric_under)])
-    paired = over.same_records(under) and are_planned_alike(above, below, (over.planned, under.planned))
-    alike = all(getattr(over.trial, name) == getattr(under.trial, name) for name in OWN_PROCESSES)
-    if not paired or not alike or len(hosts_of(above)) > 1:
-        return above, below, paired
-    above, below = in_one_process((above, below), (over.processes, under.processes))
-    return above, below, paired
+            return [rows[rows["host"].isin(common[profile])] for profile, rows in pooled]
+    return [side.rows for side, _ in wanted]

@@ -17,8 +17,9 @@ from workbook.claims.schema import ACROSS, FASTEST, OTHERS, Claim, Test
 from workbook.claims.scope import not_judged, scope
 from workbook.claims.shapes import SHAPES
 from workbook.claims.verdict import FEWEST_RUNS, Case, Finding, Judged, Verdict
-from workbook.claims.words import choice_words, device_titles, field_name, listing
+from workbook.claims.words import choice_words, device_titles, field_name
 from workbook.registry import STUDIES
+from workbook.words import listing
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:

@@ -135,7 +135,7 @@ class Test(_Part):
                 f"`diminishing` needs sizes in `along`; {unknown('field of sizes', self.along or '', _SIZES)}"
             )
         if self.metric_under and (self.shape not in ("ratio", "difference") or self.over):
-            raise ValueError("`metric_under` is for a ratio or difference of two metrics of one trial")
+            raise ValueError("`metric_under` is for a ratio or difference of two metrics of one configuration")
         bounds = [self.at_least, self.at_most, self.between, self.outside]
         given_bounds = sum(bound is not None for bound in bounds)
         if given_bounds > 1:

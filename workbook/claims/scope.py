@@ -14,11 +14,10 @@ from workbook.claims.evidence import Side
 from workbook.claims.papers import Paper
 from workbook.claims.schema import OTHERS, Test
 from workbook.claims.verdict import FEWEST_RUNS, Case, Judged
-from workbook.claims.words import listing
 from workbook.registry import find_metric
 from workbook.results.study_records import image_set
-from workbook.show.labels import label
 from workbook.trials.trial import NO_DATA, OF_NETWORKS
+from workbook.words import label, listing
 
 ONE_HOST = "on one machine"  # an eager loop's speed differs between equal machines
 _WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "twelve": 12, "sixteen": 16}
@@ -116,7 +115,8 @@ def _models_of(test: Test) -> list[object]:
 def _data_of(side: Side) -> str:
     """Return the name of a trial's images, with the size of a user's own set."""
     sizes = sorted({image_set(record) for record in side.results.by_trial.get(side.trial, [])} - {""})
-    return f"{side.trial.data} ({'; '.join(sizes)})" if sizes else side.trial.data
+    title = label("data", side.trial.data)
+    return f"{title} ({'; '.join(sizes)})" if sizes else title
 
 
 def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
@@ -147,7 +147,7 @@ def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         ("on {} processes", "", sorted({trial.devices_taken for trial in cpu} - {1})),
         ("by {} workers that share one device", "", sorted({t.devices for t in trials if t.placement == "together"})),
         ("after {} epochs", "", sorted({trial.epochs for trial in trials} - {0})),
-        ("on {}", "data", sorted({_data_of(side) for side in sides} - {*setup.data_sets, NO_DATA})),
+        ("on {}", "", sorted({_data_of(side) for side in sides if side.trial.data not in (*setup.data_sets, NO_DATA)})),
         ("with {}", "framework", frameworks if "framework" not in compared else []),
         ("in {}", "precision", sorted(precisions - set(setup.precisions)) if "precision" not in compared else []),
         ("without {}", "precision", sorted(listed - precisions)),

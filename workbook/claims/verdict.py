@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from workbook.claims.by_image import is_by_image
+from workbook.claims.effects import is_by_image
 from workbook.claims.evidence import Side
 from workbook.claims.papers import Paper
 from workbook.claims.schema import Claim, Mark, Test
@@ -67,6 +67,16 @@ class Bounds:
         if self.outside:
             inside, apart = apart, inside
         return "replicated" if inside else "not replicated" if apart else "inconclusive"
+
+    def verdict_stands(self, effect: Interval, *, up: bool) -> bool:
+        """Return whether moving the effect up (or down) leaves its verdict unchanged."""
+        verdict = self.verdict(effect)
+        if self.outside or verdict == "inconclusive":
+            return False
+        if verdict == "replicated":
+            return (self.high if up else self.low) is None  # the bound is open on that side
+        ends = (effect.low, self.high) if up else (self.low, effect.high)
+        return None not in ends and ends[0] > ends[1]  # type: ignore[operator]
 
     def chance_against(self, effect: Interval) -> float:
         """Return the p value of an effect against these bounds: how often chance takes it so far; 1 if within them."""

@@ -11,10 +11,19 @@ from workbook.claims.evidence import Side
 from workbook.claims.schema import FASTEST, OTHERS, Test
 from workbook.hardware.profile import load_profile, profile_names
 from workbook.registry import LABELS, METRICS, find_metric
-from workbook.show.labels import label, phrase
-from workbook.show.quantities import number, quantity
 from workbook.statistics import Interval
-from workbook.trials.trial import OF_NETWORKS
+from workbook.words import (
+    configuration_name,
+    field_text,
+    heading,
+    label,
+    listing,
+    number,
+    phrase,
+    points,
+    quantity,
+    within_sentence,
+)
 
 Kind = Literal["level", "ratio", "difference"]
 
@@ -23,19 +32,15 @@ MARGIN = f"{100 * TIE:g} %"
 COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
 
 
-def listing(names: Sequence[str]) -> str:
-    """Return the names as `a`, `a and b` or `a, b and c`; `none` for an empty list."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
-
-
 def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
     """Return a value of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
-    about = METRICS.get(metric)
-    if kind == "ratio" or about is None or about.unit == "x":
+    if kind == "ratio" or metric not in METRICS or METRICS[metric].unit == "x":
         return f"{number(value, digits)}x"
-    if kind == "difference" and about.unit == "%":
-        return f"{_points(value * about.scale, digits)} points"
-    return quantity(value, metric, digits)
+    return f"{points(value)} points" if _in_points(metric, kind) else quantity(value, metric, digits)
+
+
+def _in_points(metric: str, kind: str) -> bool:
+    return kind == "difference" and metric in METRICS and METRICS[metric].unit == "%"
 
 
 # Relative widths of an interval: below NARROW, its ends need one more digit to differ; below ALIKE, that does not help.
@@ -46,18 +51,14 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     """Return an effect and its interval with the same digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
     if effect.low is None or effect.high is None:
         return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
+    if _in_points(metric, kind):
+        ends = effect.point, effect.low, effect.high
+        return "{} points [{}, {}]".format(*(points(end, *ends) for end in ends))
     relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
     digits = 4 if ALIKE < relative < NARROW else 3
-    point = shown_value(effect.point, metric, kind, digits)
     scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
-    if point.endswith(" points"):
-        return f"{point} [{_points(effect.low * scale, digits)}, {_points(effect.high * scale, digits)}]"
-    return f"{point} [{number(effect.low * scale, digits)}, {number(effect.high * scale, digits)}]"
-
-
-def _points(value: float, digits: int) -> str:
-    """Return percentage points, below 1 with three decimals: one of 50,000 images is 0.002 points."""
-    return (f"{value:.3f}" if abs(value) < 1 else number(value, digits)).replace("-", "−")
+    low, high = (number(end * scale, digits) for end in (effect.low, effect.high))
+    return f"{shown_value(effect.point, metric, kind, digits)} [{low}, {high}]"
 
 
 def shown_bound(test: Test) -> str:
@@ -117,40 +118,29 @@ def metric_label(test: Test) -> str:
     return f"{of_metric} {COMPARED[test.shape]} {within_sentence(find_metric(test.metric_under).label)}"
 
 
-def within_sentence(name: str) -> str:
-    """Return a label in its form within a sentence: `Board power` becomes `board power`, `API time` stays.
-
-    >>> within_sentence("Board power (all GPUs)"), within_sentence("API time"), within_sentence("Top-1 accuracy")
-    ('board power (all GPUs)', 'API time', 'top-1 accuracy')
-    """
-    return name if name[1:2].isupper() else f"{name[:1].lower()}{name[1:]}"
-
-
-def sentence(text: str) -> str:
-    """Return a text as a sentence; a name such as cuDNN keeps its small letter."""
-    first, *rest = text.split(" ", 1)
-    text = " ".join([first[:1].upper() + first[1:] if first.islower() else first, *rest])
-    return f"{text}." if text and not text.endswith(".") else text
-
-
 def field_name(name: str) -> str:
     """Return the name of a trial's field for a sentence."""
-    words = {"model": "network", "profile": "device", "devices": "number of devices", "nodes": "number of nodes"}
-    return f"the {words.get(name, name.replace('_', ' '))}" if name else ""
+    return f"the {_FIELD_NAMES.get(name) or heading(name)}" if name else ""
+
+
+_FIELD_NAMES = {
+    **{"profile": "device", "image_px": "image size", "traced_iterations": "number of traced steps"},
+    **{"devices": "number of devices", "nodes": "number of nodes"},
+}
 
 
 def choice_words(choice: Mapping[str, object]) -> str:
     """Return selected values in words: `batch 256, ResNet-50`, `4 or 8 GPUs`."""
     texts = []
     for name, value in choice.items():
-        *others, last = value if isinstance(value, list) else [value]
-        text, said = label(name, last), phrase(name, last)
-        if last == OTHERS:
-            said = f"another {field_name(name).removeprefix('the ')}"
-        elif said == text and name not in ("model", "precision", "image_px", "data", "framework", "mode"):
-            said = f"{name.replace('_', ' ')} {text}"
-        many = " or ".join([*(label(name, item) for item in others), text])
-        texts.append(said.replace(text, many))
+        values = value if isinstance(value, list) else [value]
+        either = " or ".join(label(name, item) for item in values)
+        text = phrase(name, values[-1], either)
+        if values[-1] == OTHERS:
+            text = f"another {field_name(name).removeprefix('the ')}"
+        elif text == either and name not in ("model", "precision", "image_px", "data", "framework", "mode"):
+            text = f"{heading(name)} {text}"
+        texts.append(text)
     return ", ".join(texts)
 
 
@@ -161,17 +151,10 @@ _NAMED = (
 )
 
 
-_INTERCONNECTS = {"direct": "directly", "host": "through the host", "sockets": "by sockets"}
-
-
 def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> str:
     """Return the name of a trial: its model, and the fields that differ within `among` and are not in `without`."""
-    has_network = side.trial.workload in OF_NETWORKS
-    texts = [label("model", side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
-    for name in _NAMED:
-        values = {compared.field(name) for compared in among}
-        if name not in without and (len(values) > 1 or (name == "batch" and has_network)):
-            texts.append(value_words(side, name))
+    named = [name for name in _NAMED if name not in without]
+    texts = [configuration_name(side.trial, (compared.trial for compared in among), named)]
     if len({compared.results.study.id for compared in among}) > 1:
         texts.append(f"study {side.results.study.name}")
     profiles = {compared.results.profile.name for compared in among}
@@ -181,39 +164,12 @@ def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> st
 
 
 def value_words(side: Side, name: str, *, bare: bool = False) -> str:
-    """Return the value of a field: `batch 256`, `4 GPUs`, `VGG-16`; with `bare`, numbers lack the field's name."""
-    value = side.field(name)
+    """Return the value of a field: `batch 256`, `4 GPUs`, `VGG-16`; with `bare`, without the field's name."""
     if name == "profile":
         return side.results.profile.title
-    if name == "devices" and not bare:
-        return _devices(side)
-    if name == "threads" and not value:
-        return "default threads"
-    if name == "interconnect":
-        return _INTERCONNECTS[value]
-    if name == "scaling":
-        return f"{value} scaling"
-    if name == "gradient_precision":
-        return f"{label(name, value)} gradients"
-    if name == "learning_rate":
-        return f"{value:g}" if bare else f"learning rate {value:g}"
-    if name == "schedule":
-        return str(value).replace("_", "-")
-    text = label(name, value)
-    is_count = isinstance(value, int) and not isinstance(value, bool) and name != "image_px"
-    if not is_count or (bare and name != "threads"):
-        return text
-    named = phrase(name, value)
-    return named if named != text else f"{name.replace('_', ' ')} {text}"
-
-
-def _devices(side: Side) -> str:
-    """Return the number of devices in words: `1 GPU`, `2 processes`, `4 workers on one device`."""
-    count = side.trial.devices
-    if side.trial.placement == "together":
-        return f"{count} workers on one device"
-    singular, plural = ("GPU", "GPUs") if side.trial.device == "cuda" else ("process", "processes")
-    return f"{count} {singular if count == 1 else plural}"
+    if bare:
+        return label(name, side.field(name))
+    return field_text(side.trial, name) if name == "devices" else phrase(name, side.field(name))
 
 
 def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:

@@ -20,7 +20,7 @@ from labkit.data.dataset import Split
 from labkit.data.loaders import Batch, Loader, StreamingLoader, upload
 from labkit.data.order import WHOLE, Shard, make_order
 from workbook.engines.triton_check import works
-from workbook.storage.readers.fed import FedLoader
+from workbook.storage.readers.reader import FedLoader
 
 HostLoader: TypeAlias = StreamingLoader | FedLoader
 PART = 2**16  # smallest number of samples whose order is sent at once

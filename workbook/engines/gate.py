@@ -1,4 +1,6 @@
-"""Correctness check: does a tuned step compute what the baseline step computes? Compares a few steps of both.
+"""Correctness checks: does a tuned step, or a prediction, compute what the baseline computes?
+
+A few steps of both are compared.
 
 baseline    eager, FP32 weights, PyTorch's own SGD; in the trial's own precision (autocast) and memory format
 tuned       the trial's own engine and optimiser; DataParallel is compared with the batch's parts on one device
@@ -8,13 +10,15 @@ running mean and variance. Both draw the same dropout, since both start from one
 
 At its initial weights a ResNet on 32x32 images magnifies rounding. On an H200, the first gradients of baseline BF16 and
 baseline FP32 differ by 1.2 of their norm, two random directions by 1.4. So the gate weakens in both what magnifies
-rounding (`damping`), and takes small steps. Rounding to BF16 then changed no weight's gradient by more than 0.35 of its
-norm (ResNet-18, 50 and 152, on a CPU). A gradient that is missing, of another batch or of the wrong sign is 1 and more
-away. Weight decay stays below any tolerance: the update has a test of its own.
+rounding (`comparison`), and takes small steps. Rounding to BF16 then changed no weight's gradient by more than 0.35 of
+its norm (ResNet-18, 50 and 152, on a CPU). A gradient that is missing, of another batch or of the wrong sign is 1 and
+more away. Weight decay stays below any tolerance: the update has a test of its own.
 
 A few similar images (the digits, 32 a device) still magnify rounding: baseline BF16 is then up to 0.5 of the change
 from baseline FP32. So a step in a narrow precision beyond the tolerances is compared with FP32, beside the baseline
 step of its own precision (`compare_beside_exact`). It may be about as far from FP32 as that step.
+
+Logits of predictions are compared with the baseline network's, and with the same engine's uncompiled.
 """
 
 from __future__ import annotations
@@ -27,11 +31,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from workbook.engines.damping import weaken
+from workbook.engines.comparison import Difference, check, checked, weaken
 from workbook.engines.precision import TOLERANCES, Tolerance
-from workbook.engines.tolerances import Difference, checked
 from workbook.engines.training import Training
 from workbook.errors import GateError
+from workbook.trials.trial import Trial
 
 STEPS = 3
 LEARNING_RATE = 1e-3
@@ -191,7 +195,7 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
         )
     if not abs(gaps.size / own.size - 1) <= OF_ANOTHER_SIZE:
         raise GateError(
-            f"in {STEPS} steps the checked engine's weights move {gaps.size / own.size:.2g} times as far as the "
+            f"in {STEPS} steps the checked mode's weights move {gaps.size / own.size:.2g} times as far as the "
             f"baseline's, more than {OF_ANOTHER_SIZE:.0%} off"
         )
     first, *later = own.losses  # before the first loss no weight has moved
@@ -211,7 +215,7 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
 
 def _judge(gaps: Differences, limits: Differences, whose: str, plain: Trace, tuned: Trace) -> dict[str, Any]:
     losses = f"losses {_shown(tuned.losses)} against {_shown(plain.losses)}"
-    sentence = f"in {STEPS} steps ({losses}) the checked engine's {{}} differs from {whose}"
+    sentence = f"in {STEPS} steps ({losses}) the checked mode's {{}} differs from {whose}"
     return {"steps": STEPS, **checked(sentence, gaps.furthest(limits), "it")}
 
 
@@ -237,10 +241,58 @@ def check_what_was_read(
         seen = tuned[what]
         for number, pair in enumerate(zip(expected, seen, strict=True), start=1):
             if not torch.equal(*pair):
-                raise GateError(f"{step} {number} of the checked engine read other {what} than the baseline's")
+                raise GateError(f"{step} {number} of the checked mode read other {what} than the baseline's")
         if len(seen) > 1 and all(torch.equal(seen[0], later) for later in seen[1:]):
             raise GateError(f"every {step} read the same {what}: they are not fresh")
 
 
 def _shown(losses: Sequence[float]) -> str:
     return ", ".join(f"{loss:.4f}" for loss in losses)
+
+
+# Limits of the distance from the baseline FP32 network's logits: the norm of the difference over that of the difference
+# between two batches' logits, so that a stale batch is 1 away. On a CPU, BF16 was 0.03 to 0.07 away, GoogLeNet's 0.21.
+# Calibrated INT8 at initial weights was 0.06 to 0.17 away for ResNets and AlexNet, 0.18 for VGG-16, 0.40 for GoogLeNet,
+# whose untrained activations are many small and few large. Ranges off by a factor of 3 make it three times as much.
+LOGIT_TOLERANCES = {"fp32": 1e-3, "default": 0.1, "tf32": 0.1, "fp16": 0.1, "bf16": 0.35, "int8": 0.6}
+ENGINE_TOLERANCES = {"fp32": 1e-3, "default": 0.05, "tf32": 0.05, "fp16": 0.05, "bf16": 0.2}
+WORST_IMAGE = 4.0  # times the engine's tolerance, for the single image that differs most
+BATCH_UNIT = "the difference between two batches"
+
+
+def compare_logits(expected: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:
+    """Return the distance of two batches' logits (B, classes) from those expected, with its tolerance.
+
+    The unit is the difference between the batches: the wrong batch is 1 away. Raise GateError beyond the tolerance.
+    """
+    shape = (trial.batch, trial.classes)
+    if any(tuple(logits.shape) != shape for logits in seen):
+        raise GateError(f"{trial.model} gave logits of shapes {[tuple(one.shape) for one in seen]}, expected {shape}")
+    unit = float((expected[0] - expected[1]).norm())
+    if not unit > 0:
+        raise GateError("the plain network predicts the same for two different batches: nothing can be compared")
+    apart = _largest([(s - e).norm() for s, e in zip(seen, expected, strict=True)]) / unit
+    differences = {"logits": ("logits", apart, LOGIT_TOLERANCES[trial.precision])}
+    return {"batches": len(seen), **checked("the {} differ from the plain FP32 network's", differences, BATCH_UNIT)}
+
+
+def compare_with_uncompiled(uncompiled: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:
+    """Return the distance from the same engine's logits before it was compiled or captured, in its own precision.
+
+    Only fusing changes rounding between the two, so the tolerance is narrower, and no single image may be far away.
+    """
+    difference_of_batches = uncompiled[0] - uncompiled[1]
+    unit, unit_of_image = float(difference_of_batches.norm()), float(difference_of_batches.norm(dim=1).mean())
+    apart = [s - u for s, u in zip(seen, uncompiled, strict=True)]
+    difference = _largest([logits.norm() for logits in apart]) / unit
+    worst = _largest([logits.norm(dim=1).max() for logits in apart]) / unit_of_image
+    claim = "differ from those before it was compiled or captured"
+    tolerance = ENGINE_TOLERANCES[trial.precision]
+    check(f"the logits {claim}", difference, tolerance, BATCH_UNIT)
+    check(f"the logits of a single image {claim}", worst, WORST_IMAGE * tolerance, BATCH_UNIT)
+    return {"engine_difference": difference, "engine_worst_image": worst}
+
+
+def _largest(values: list[torch.Tensor]) -> float:
+    """Return the largest value; NaN if any is NaN, which Python's `max` would hide behind an earlier number."""
+    return float(torch.stack(values).max())

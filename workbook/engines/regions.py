@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workbook.engines.sections import section
 from workbook.errors import GateError
+from workbook.trace.profiler import section
 
 # Inductor's counters of graphs that its cache on the disk had, or had not.
 _COUNTERS = {"from the cache": "fxgraph_cache_hit", "compiled": "fxgraph_cache_miss"}

@@ -288,10 +288,16 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise LabkitError(
-            f"{path} does not describe a host ({place or 'all'}: {problem['msg']}): restore it from version control."
+            f"{path} does not describe a machine ({place or 'all'}: {problem['msg']}): restore it from version control."
         ) from error
     except (OSError, ValueError) as error:
         raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
+
+
+@cache
+def lacks_family(report: Path) -> bool:
+    """Return whether a description of the report's hosts is older than the processor's family."""
+    return any(not read_host(report, path.stem).get("cpu_family") for path in (report / "hosts").glob("*.json"))
 
 
 if __name__ == "__main__":

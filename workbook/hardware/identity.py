@@ -132,7 +132,7 @@ def home_number() -> str:
             f"folder."
         ) from error
     if not re.fullmatch(r"[0-9a-f]{12}", number):
-        raise UserError(f"{path} does not hold a host number (12 hexadecimal digits); delete it and run again.")
+        raise UserError(f"{path} does not hold a machine id (12 hexadecimal digits); delete it and run again.")
     return number
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -16,11 +17,61 @@ from labkit.timing.blocks import Blocks as _Blocks
 from labkit.timing.blocks import Count, Seconds
 from workbook.errors import Cause
 from workbook.hardware.frameworks import version_of
-from workbook.records.packed import packed, unpacked
-from workbook.records.reads import Reads
-from workbook.records.scored import Scored
+from workbook.records.scored import Scored, packed, unpacked
 from workbook.records.traced import Trace
 from workbook.trials.trial import Trial, trial_from_dict
+
+
+class ReadEpoch(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+    """One epoch over images in files. It is timed in parts of equally many steps, so that its course can be seen.
+
+    Counters that the machine does not have are None. Bytes are those of all processes of the trial.
+    """
+
+    steps: Annotated[Count, Field(ge=1)]
+    images: Count
+    parts_s: Annotated[list[Seconds], Field(min_length=1)]
+    waited_s: float  # in which the steps waited for their batches
+    read_bytes: Count | None = None  # from storage, not from the page cache
+    asked_bytes: Count | None = None  # by calls of read, from storage or the page cache; mapped files do not count
+    written_bytes: Count | None = None  # to storage
+    received_bytes: Count | None = None  # over the network, without the loopback
+    sent_bytes: Count | None = None
+    cpu_s: float | None = None
+    minor_faults: Count | None = None  # page faults that needed no storage
+    major_faults: Count | None = None  # page faults that waited for storage
+    # Seconds since the epoch began, and the bytes read since then, by rank 0 of a team. In records of 2026-11-25, bytes
+    # that readers had read ahead before the epoch began count too.
+    read_at_s: list[float] = []
+    read_until_bytes: list[Count] = []
+
+    @model_validator(mode="after")
+    def _has_a_whole_course(self) -> ReadEpoch:
+        if len(self.read_at_s) != len(self.read_until_bytes):
+            raise ValueError("read_at_s and read_until_bytes are of different lengths")
+        return self
+
+    @property
+    def timed_read_bytes(self) -> int | None:
+        """The bytes read while the epoch ran; all bytes of the epoch if its course is unknown, None without either."""
+        return self.read_until_bytes[-1] if self.read_until_bytes else self.read_bytes
+
+    @property
+    def seconds(self) -> float:
+        """The time of the epoch."""
+        return sum(self.parts_s)
+
+
+class Reads(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+    """Epochs over a stored set of images, from an empty page cache or a full one."""
+
+    kind: Literal["reads"] = "reads"
+    file_bytes: Count  # of the set
+    cached_share_before: float | None  # of the set in the page cache before the first epoch
+    skipped: Count  # images that could not be read or decoded
+    peak_memory_bytes: Count | None  # of the trial's processes
+    epochs: Annotated[list[ReadEpoch], Field(min_length=1)]
+
 
 SCHEMA = 3  # 3: `fingerprint` and `node`
 PROTOCOL = 3  # raised when the timed work changes: records of another protocol never count as done
@@ -188,7 +239,7 @@ class Record(_Part):
     @property
     def as_trial(self) -> Trial:
         """The trial that was measured."""
-        return trial_from_dict(self.trial)
+        return _trial_of(json.dumps(self.trial))
 
     def number(self, fact: str) -> float | None:
         """Return a number that the workload reported; None without it, and for any other value."""
@@ -224,6 +275,11 @@ class Record(_Part):
         ordered = {"schema": values.pop("schema_version"), **values}
         ordered = {("pass" if name == "pass_number" else name): value for name, value in ordered.items()}
         return json.dumps(ordered, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+@lru_cache(maxsize=8192)  # checking a trial takes longer than reading its line, and a site asks for each often
+def _trial_of(values: str) -> Trial:
+    return trial_from_dict(json.loads(values))
 
 
 def parse_line(line: str) -> Record:

@@ -7,17 +7,16 @@ import time
 
 from labkit.errors import UserError, unknown
 from labkit.files import temporary_folder
-from workbook.claims.dates import committed
+from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.host import this_host
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.registry import COMPARISON
-from workbook.report.claims_page import write_claims
+from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.exchange import write_exchange
 from workbook.report.execute import execute
 from workbook.report.html import render_notebook
-from workbook.report.paper_pages import write_papers
 from workbook.results import reports_folder
 from workbook.studies.comparison import in_generations
 

@@ -12,7 +12,7 @@ from workbook.results import Results
 from workbook.results.exchange import numbers
 
 FILES = {
-    "numbers.csv": "every metric of every trial with its interval (CSV, unrounded, SI units)",
+    "numbers.csv": "every metric of every configuration with its interval (CSV, unrounded, SI units)",
     "numbers.parquet": "the same as Parquet",
     "claims.csv": "every claim with its verdict and effects (CSV)",
 }

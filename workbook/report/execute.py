@@ -215,8 +215,9 @@ def _of_sizes(error: Exception, notebook: Path, parameters: dict[str, Any]) -> U
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}, line {last.lineno}"
     return UserError(
-        f"{notebook.stem} can make no trials from the sizes under `sweeps:` in params/{parameters.get('hw')}.yaml (or "
-        f"a file that it extends) at {parameters.get('scale')}: {type(error).__name__} {error} ({where}). A name is "
+        f"{notebook.stem} can make no configurations from the sizes under `sweeps:` in "
+        f"params/{parameters.get('hw')}.yaml (or a file that "
+        f"it extends) at {parameters.get('scale')}: {type(error).__name__} {error} ({where}). A name is "
         f"unknown, or a value has another type than in the profiles of this version. If you changed no sizes, please "
         f"report this."
     )

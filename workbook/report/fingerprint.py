@@ -13,7 +13,7 @@ from workbook.records import Record
 from workbook.report.html import write_template
 from workbook.results import Results
 from workbook.results.study_records import StudyRecords
-from workbook.show.quantities import MISSING, NAN, number, quantity
+from workbook.words import MISSING, NAN, number, quantity
 
 _SETTINGS = ("scale", "runs", "protocol", "PyTorch", "CUDA", "cuDNN")  # columns of a study's records
 _DETAILS = ("CPU features", "Package", "Python of", "Notes")  # properties that few readers look for
@@ -30,7 +30,9 @@ def write_fingerprint(
     """Write the page atomically. `rendered` maps labels to facts about this rendering: time, code and machine."""
     listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in listed}
-    properties = _side_by_side(list(hosts.values()))
+    described = [_host(host) for host in hosts.values()]
+    names = dict.fromkeys(name for of_host in described for name in of_host)
+    properties = [(name, [of_host.get(name, MISSING) for of_host in described]) for name in names]
     common = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
     studies = [_study(records) | {"shown": records in results.selected} for records in listed]
     differing = [column for column in _SETTINGS if len({row[column] for row in studies}) > 1]
@@ -48,13 +50,6 @@ def write_fingerprint(
         details=[item for item in common if item[0].startswith(_DETAILS)],
         rendered=rendered,
     )
-
-
-def _side_by_side(hosts: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Return (property, its value on each host) for all properties."""
-    described = [_host(host) for host in hosts]
-    names = list(dict.fromkeys(name for properties in described for name in properties))
-    return [(name, [properties.get(name, MISSING) for properties in described]) for name in names]
 
 
 def _host(host: dict[str, Any]) -> dict[str, str]:

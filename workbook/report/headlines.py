@@ -8,8 +8,8 @@ from workbook.registry import METRICS
 from workbook.results import Results, estimate, ratio
 from workbook.results.columns import QUANTITY
 from workbook.show import Figure, plots
-from workbook.show.quantities import VAGUE_DIGITS, digits_of, number
 from workbook.studies.sweeps import BASELINE, OPTIMISED, ORDINARY, beside_references
+from workbook.words import VAGUE_DIGITS, digits_of, number
 
 ROWS = 5
 _KEYS = ["model", "image_px", "batch"]

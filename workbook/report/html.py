@@ -1,21 +1,26 @@
 """Render a notebook as a page: one HTML file that works from disk and loads nothing.
 
 The template in `template/` has no script, and its content security policy forbids scripts and loads. Before writing, a
-page is also searched for elements that load a remote URL, so that such a mistake is an error and not a blank.
+page is also searched for elements that load a remote URL, so that such a mistake is an error and not a blank. In a
+table of many columns each cell gets its column's heading, so that a phone can show the row as a block.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabkitError
 from labkit.files import replacing
-from workbook.report.stacked import with_stacked_tables
 from workbook.show import theme_css
 from workbook.show.table import EMPTY
+from workbook.show.templates import environment
+
+if TYPE_CHECKING:
+    from bs4 import Tag
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 
@@ -33,6 +38,12 @@ _REMOTE = re.compile(
 )
 _LOADING = ("src", "href", "xlink:href", "poster", "data")
 _ADDRESS = re.compile(r"(?:[a-z+.-]+:)?//\S+", re.I)
+
+# Tables for a phone: the stylesheet shows rows as blocks where a table with many columns has little room.
+STACKED = "lk-stack"
+FITTING = "lk-choose"  # many columns, but short ones that fit on a phone
+ABREAST = 3  # columns that fit side by side on a phone
+_TABLE = re.compile(r"<table\b(?:(?!<table\b).)*?</table>", re.S)  # parsing a whole page takes a second
 
 
 def render_notebook(
@@ -70,9 +81,9 @@ def render_notebook(
         embed_images=True,
         exclude_anchor_links=True,
     )
-    environment = exporter.environment
-    environment.autoescape = True  # nbconvert's default is off; this template relies on escaping
-    environment.filters |= {"plain": plain, "focusable": focusable}
+    jinja = exporter.environment
+    jinja.autoescape = True  # nbconvert's default is off; this template relies on escaping
+    jinja.filters |= {"plain": plain, "focusable": focusable}
     about_page = {
         "title": title,
         "heading": _take_title(node) or title,
@@ -85,7 +96,7 @@ def render_notebook(
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node, shown),
     }
-    environment.globals |= {"page": about_page, "theme_css": theme_css()}
+    jinja.globals |= {"page": about_page, "theme_css": theme_css()}
     about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
     try:
         text, _ = exporter.from_notebook_node(node, about)
@@ -99,13 +110,7 @@ def write_template(page: Path, template: str, **values: Any) -> None:
 
     Raise LabkitError if the page would load an external URL.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.globals["theme_css"] = theme_css()
-    write_page(page, environment.get_template(template).render(**values))
+    write_page(page, environment(TEMPLATE).get_template(template).render(theme_css=theme_css(), **values))
 
 
 def write_page(page: Path, text: str) -> None:
@@ -181,3 +186,67 @@ def external_urls(text: str) -> list[str]:
     values = [str(tag.get(name, "")) for tag in elements for name in _LOADING]
     values += [part for tag in elements for part in str(tag.get("srcset", "")).split(",")]
     return list(dict.fromkeys(found[0] for value in values if (found := _ADDRESS.match(value.strip()))))
+
+
+def with_stacked_tables(page: str) -> str:
+    """Return a page whose tables of more than ABREAST columns have the class STACKED and a heading in each cell."""
+    return _TABLE.sub(lambda found: _stacked(found[0]), page)
+
+
+def _stacked(markup: str) -> str:
+    from bs4 import BeautifulSoup  # nbconvert needs it too
+
+    soup = BeautifulSoup(markup, "html.parser")
+    (table,) = soup.find_all("table")
+    headings, classes = _headings(table), [*filter(None, table.get_attribute_list("class"))]
+    if len(headings) <= ABREAST or FITTING in classes:
+        return markup
+    table["class"] = " ".join([*classes, STACKED])
+    rows = [row for row in table.find_all("tr") if not row.find_parent("thead")]
+    _repeat(rows)
+    for row in rows:
+        for place, (cell, heading) in enumerate(zip(_cells(row), headings, strict=False)):
+            if cell.has_attr("colspan"):
+                break
+            if heading and (place or cell.get_text(strip=True)[:1].isdigit()):  # a row's name needs no heading
+                cell["data-label"] = heading
+    return str(soup)
+
+
+def _cells(row: Tag) -> Sequence[Tag]:
+    return row.find_all(["th", "td"])
+
+
+def _headings(table: Tag) -> list[str]:
+    """Return the heading of each column. Those of several rows are joined; pandas names the index in the last row."""
+    rows = [
+        [_text(cell) for cell in _cells(row) for _ in range(_span(cell, "colspan"))] for row in table.select("thead tr")
+    ]
+    names = rows.pop() if len(rows) > 1 and not rows[-1][-1] else []
+    joined = [", ".join(filter(None, parts)) for parts in zip(*rows, strict=False)]
+    return [*(name or heading for name, heading in zip(names, joined, strict=False)), *joined[len(names) :]]
+
+
+def _span(cell: Tag, name: str) -> int:
+    """Return the number of columns or rows of a cell, at most 1,000 as in HTML."""
+    text = str(cell.get(name, ""))
+    return min(int(text), 1000) if text.isdecimal() else 1
+
+
+def _text(heading: Tag) -> str:
+    """Return a heading's text, with a comma before its unit."""
+    parts = [f", {text}" if text.find_parent("small") else str(text) for text in heading.find_all(string=True)]
+    return " ".join("".join(parts).split()).replace(" ,", ",")
+
+
+def _repeat(rows: Sequence[Tag]) -> None:
+    """Repeat a cell that spans several rows in each of them, hidden except in blocks."""
+    for number, row in enumerate(rows):
+        for place, cell in enumerate(_cells(row)):
+            if cell.has_attr("hidden"):
+                continue
+            for below in rows[number + 1 : number + _span(cell, "rowspan")]:
+                copy = cell.__copy__()
+                del copy["rowspan"]
+                copy["hidden"] = ""
+                below.insert(0, copy) if place == 0 else _cells(below)[place - 1].insert_after(copy)

@@ -39,11 +39,11 @@ def pack_records(hw: str) -> Iterator[str]:
                 records = store.read(study, host)
                 extra += sum(record.planned.extra for record in records)
                 was = f" ({before / 1e6:.2f} MB before)" if after != before else ""
-                yield f"Records of {study} on host {host}: {len(records):,}; {after / 1e6:.2f} MB{was}."
+                yield f"Records of {study} on machine {host}: {len(records):,}; {after / 1e6:.2f} MB{was}."
         yield from _dropped_series(store)
     if extra:
         yield f"Records measured in JupyterLab: {extra:,}. A page shows them only if no report measured the study."
-    total = f"Records, hosts and series of {report.name}: {_total(report) / 1e6:.2f} MB"
+    total = f"Records, machines and series of {report.name}: {_total(report) / 1e6:.2f} MB"
     yield f"{total}, more than {LIMIT_BYTES / 1e6:.0f} MB." if _total(report) > LIMIT_BYTES else f"{total}."
 
 
@@ -67,7 +67,7 @@ def _dropped_series(store: Store) -> Iterator[str]:
                 continue
             size = _size(path)
             path.unlink()
-            yield f"Telemetry of {study} of host {host} is deleted ({size / 1e6:.2f} MB): no page shows this host."
+            yield f"Telemetry of {study} of machine {host} is deleted ({size / 1e6:.2f} MB): no page shows it."
 
 
 def _total(report: Path) -> int:

@@ -1,21 +1,27 @@
-"""Write the study pages and the index of a report from its profile, hosts, records, runs and scraps."""
+"""Write the study pages and the index of a report from its profile, hosts, records, runs and scraps.
+
+`run.json` keeps how each study of a report ended, and its command. It is written after every study.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from markupsafe import Markup
+from pydantic import TypeAdapter
 
 from labkit import __version__
 from labkit.errors import LabkitError
+from labkit.files import replacing
 from workbook.claims import GROUPS, Evidence, newer_tests
-from workbook.claims.dates import committed
+from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.hardware.host import Host
 from workbook.hardware.profile import Profile, load_profile, profile_names
@@ -24,16 +30,29 @@ from workbook.records.selection import host_to_show
 from workbook.records.store import Store
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report import scraps
-from workbook.report.claims_page import write_claims
+from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
 from workbook.report.exchange import FILES, write_exchange
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.headlines import figures
 from workbook.report.html import render_notebook, write_template
-from workbook.report.paper_pages import write_papers
-from workbook.report.status import StudyRun, read_runs
 from workbook.results import Results, records_of_host, study_records
 from workbook.results.study_records import StudyRecords
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """How the latest run of one study ended."""
+
+    status: str  # "ok" or "failed"
+    reason: str | None
+    duration_s: float
+    command: str
+    mode: str
+    scale: str
+    host: str
+    commit: str | None
+    finished_at: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,23 @@ class StudyRow:
     page: str = ""
     answer: str = ""
     number: str = ""
+
+
+def read_runs(report: Path) -> dict[str, StudyRun]:
+    """Return the latest run by study id; {} without a file, or for a damaged file or one of an older version."""
+    try:
+        values = json.loads((report / "run.json").read_text(encoding="utf-8"))
+        return TypeAdapter(dict[str, StudyRun]).validate_python(values["studies"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+
+
+def write_run(report: Path, study: str, run: StudyRun) -> None:
+    """Add or replace one study's entry in `run.json`."""
+    runs = {**read_runs(report), study: run}
+    text = json.dumps({"studies": {name: asdict(runs[name]) for name in sorted(runs)}}, indent=1, ensure_ascii=False)
+    with replacing(report / "run.json") as new:
+        new.write_text(text + "\n", encoding="utf-8")
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
@@ -63,7 +99,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
     strip = {
         "Profile": profile.title,
-        "Host": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
+        "Machine": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
         "Scale": shown.scale if shown else "no records",
         "Measured": ", ".join(filter(None, [max(days, default="–"), shown.how_measured])),
         "By commit": ", ".join(commits) or "–",
@@ -140,7 +176,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         report / "index.html",
         "site.html.j2",
         title=f"Five GPU papers of 2016–2019, measured again on {_in_sentence(profile.title)}",
-        setup=_setup(results.selected),
+        setup=_setup(results.selected) if results.selected else None,
         device=profile.title,
         devices=_devices(report),
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
@@ -160,26 +196,19 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     )
 
 
-def _setup(shown: Sequence[StudyRecords]) -> str:
-    """Return the device, framework, days, runs and machines of the records in a sentence."""
-    if not shown:
-        return "No machine has records for this device yet."
+def _setup(shown: Sequence[StudyRecords]) -> dict[str, Any]:
+    """Return the device, framework, days, runs and machines of the records, and what some of them lack."""
     records = [record for results in shown for record in results.records]
     days = sorted({record.started_at[:10] for record in records})
-    torch = sorted({record.versions["torch"] for record in records if "torch" in record.versions})
-    machines = len({results.host_id for results in shown})
     counts = [len(passes) for results in shown for passes in results.by_trial.values()]
-    most = max(counts)
-    passes = f"{min(counts)} to {most}" if min(counts) < most else str(most)
-    parts = [
-        shown[0].device_name,
-        f"PyTorch {' and '.join(torch)}" if torch else "",
-        " to ".join(dict.fromkeys([days[0], days[-1]])),
-        f"{passes} fresh process{'es' if most > 1 else ''} per number",
-        f"{machines} machine{'s' if machines > 1 else ''}",
-    ]
-    exceptions = "; ".join(_exceptions(shown))
-    return f"{', '.join(filter(None, parts))}." + f" Exceptions: {exceptions}." * bool(exceptions)
+    return {
+        "device": shown[0].device_name,
+        "torch": sorted({record.versions["torch"] for record in records if "torch" in record.versions}),
+        "days": list(dict.fromkeys([days[0], days[-1]])),
+        "runs": list(dict.fromkeys([min(counts), max(counts)])),
+        "machines": len({results.host_id for results in shown}),
+        "exceptions": _exceptions(shown),
+    }
 
 
 def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:

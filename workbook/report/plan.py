@@ -12,7 +12,10 @@ from workbook.report.execute import planned_trials
 from workbook.runner.plan import Missing, passes_by_key, what_is_missing
 from workbook.runner.progress import duration
 from workbook.session import Session
+from workbook.trials.rules import refusal
 from workbook.trials.trial import Trial
+from workbook.words import configuration_name
+from workbook.workloads import rules_of
 
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study
 
@@ -35,7 +38,16 @@ class StudyPlan:
         """Return the plan as a line of text."""
         missing = sum(of_pass.trials for of_pass in self.missing.values())
         kept = f", {self.pairs - missing} of them measured before or by other studies" if missing < self.pairs else ""
-        return f"  {self.study:<14} {len(self.trials)} trials, {self.pairs} runs{kept}: about {duration(self.seconds)}"
+        size = f"{len(self.trials)} configurations, {self.pairs} runs{kept}"
+        return f"  {self.study:<14} {size}: about {duration(self.seconds)}"
+
+    def lines_of_trials(self, *, elsewhere: bool) -> list[str]:
+        """Return a line per trial, with the reason for an unsupported one: on any machine, or on this one."""
+        refused = ((trial, refusal(rules_of(trial), trial, elsewhere=elsewhere)) for trial in self.trials)
+        return [
+            f"      {configuration_name(trial, beside=self.trials)}{f' — unsupported: {reason}' if reason else ''}"
+            for trial, reason in refused
+        ]
 
 
 def seconds_of_rounds(plans: Sequence[StudyPlan]) -> dict[int, float]:

@@ -29,9 +29,8 @@ from workbook.records.shared import read_together
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report.compare import is_comparable, write_comparison
 from workbook.report.execute import Execution, execute, parameters_of
-from workbook.report.pages import write_page, write_site
+from workbook.report.pages import StudyRun, read_runs, write_page, write_run, write_site
 from workbook.report.plan import NOTEBOOK_S
-from workbook.report.status import StudyRun, read_runs, write_run
 from workbook.runner.progress import duration
 from workbook.session import OPTIONS, Session
 

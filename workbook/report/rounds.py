@@ -85,7 +85,7 @@ class Rounds:
             if plan.study in self.failed:
                 continue
             of_pass = plan.missing[number]
-            about = f"{of_pass.trials} trials, about {duration(of_pass.seconds)}"
+            about = f"{of_pass.trials} configurations, about {duration(of_pass.seconds)}"
             later_s = sum(later.missing[number].seconds for later in left)
             later_s += sum(seconds for later, seconds in self.expected_s.items() if later > number)
             after = f"; after it {duration(self._clock.correct(later_s))}" if later_s else ""

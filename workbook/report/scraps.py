@@ -6,14 +6,12 @@ glued. Records are the source of truth; scraps are the exchange format.
 
 from __future__ import annotations
 
-import html
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbook.results.columns import NOT_MEASURED
-from workbook.show.quantities import lacks_value
+from workbook.show.templates import drawn
+from workbook.words import NOT_MEASURED, lacks_value
 
 PREFIX = "labkit."
 NO_VALUE = "**Not measured:** no record has the values of this answer."
@@ -26,9 +24,7 @@ class Answer:
     bullets: tuple[str, ...]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        texts = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(bullet)) for bullet in self.bullets)
-        items = "".join(f"<li>{text}</li>" for text in texts)
-        return {"text/plain": "\n".join(self.bullets), "text/html": f'<div class="lk-answer"><ul>{items}</ul></div>'}
+        return {"text/plain": "\n".join(self.bullets), "text/html": drawn("answer", self.bullets)}
 
 
 def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VALUE) -> Answer:

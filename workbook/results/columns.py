@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pandas as pd
 
 from labkit.errors import UserError, nearest_first
 from workbook.registry import METRICS
 from workbook.trials.trial import WORDS, Trial
+from workbook.words import NOT_MEASURED
 
 # What ran: the fields of a trial, and `mode`, the name of its execution mode.
 WHAT_RAN = ["mode", *(field.name for field in fields(Trial))]
@@ -23,11 +24,11 @@ WHERE_AND_WHEN = [
 ]
 HOW_IT_ENDED = ["status", "reason"]
 _MEANINGS = {
-    "mode": "execution mode: `baseline` is the papers' kind of loop; others name the engine, not the precision",
+    "mode": "execution mode: `baseline` is the papers' kind of loop; others leave out the precision",
     "profile": "device file in `params/`",
     "study": "study that measured the row",
     "host": "machine, by a hash of its hardware and of what lasts in it",
-    "machine": "hardware and framework; hosts with equal texts can be pooled",
+    "machine": "hardware and framework; machines with equal texts can be pooled",
     "pass_number": "round of the study; each round starts fresh processes",
     "planned_passes": "rounds that the study plans for this configuration",
     "process": "process that measured the row",
@@ -41,7 +42,6 @@ NEAREST = 5  # names of columns in an error
 MOST_LISTED = 12  # values of a column in a message
 # What the values of an estimate are of: a column, and a key of `attrs`. Merging keeps the first, `table[…]` the second.
 QUANTITY = "quantity"
-NOT_MEASURED = "not measured"  # the text of a missing value
 
 
 def describe(data: pd.DataFrame) -> pd.DataFrame:
@@ -64,9 +64,9 @@ def describe(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _meaning(name: str) -> str:
-    """Return the meaning of a column that is no metric: of a trial's field, the text beside its type and its words."""
-    texts = get_args(get_type_hints(Trial, include_extras=True).get(name))[1:]
-    text = _MEANINGS.get(name) or next(iter(texts), name.replace("_", " "))
+    """Return the meaning of a column that is no metric: of a trial's field, the text beside it and its words."""
+    field = Trial.__dataclass_fields__.get(name)
+    text = _MEANINGS.get(name) or (field and field.metadata.get("meaning")) or name.replace("_", " ")
     return f"{text} ({', '.join(WORDS[name])})" if name in WORDS else text
 
 

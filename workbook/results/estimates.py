@@ -23,17 +23,7 @@ import pandas as pd
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results.columns import (
-    NEAREST,
-    NOT_MEASURED,
-    QUANTITY,
-    RECORDS,
-    WHAT_RAN,
-    check_columns,
-    check_kind,
-    listed,
-    unique,
-)
+from workbook.results.columns import NEAREST, QUANTITY, RECORDS, WHAT_RAN, check_columns, check_kind, listed, unique
 from workbook.results.intervals import (
     HOSTS,
     Passes,
@@ -46,8 +36,8 @@ from workbook.results.intervals import (
 )
 from workbook.results.load import is_report
 from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
-from workbook.trials.recipes import MODE_NAMES
 from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
+from workbook.words import MODE_NAMES, NOT_MEASURED
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
@@ -55,6 +45,7 @@ _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts":
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
+PAIRED_BY = ["pass_number", "planned_passes", "process", *OWN_PROCESSES, *RECORDS]  # what `compare` reads of rows
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[..., Interval | None]
 # The forms of two sides: over passes, and over the images that both classified.
@@ -85,7 +76,7 @@ def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> p
     varying = _varying(measured, by)
     for key, group in _groups(measured, by):
         _check_one_configuration(group, varying)
-        rows.append({**key, **_estimated(level_of(_passes(group, metric), metric), group)})
+        rows.append({**key, **_estimated(level(group, metric), group)})
     return _as_table(rows, data, by, metric, "level")
 
 
@@ -119,7 +110,6 @@ def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: 
 def _compared(
     data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], form: str
 ) -> pd.DataFrame:
-    of_passes, of_images = _FORMS[form]
     if not isinstance(over, Mapping) or not over:
         raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
     by = unique(by)
@@ -140,12 +130,7 @@ def _compared(
         _check_one_configuration(group, varying)
         _check_one_configuration(base, varying_base)
         _check_shared_hosts(group, base)
-        if "image" in group:
-            found = of_images(*_answers(group, base, metric))
-        else:
-            first, second, paired = _sides(group, base, metric)
-            found = of_passes(first, second, paired=paired)
-        rows.append({**key, **_estimated(found, group)})
+        rows.append({**key, **_estimated(compare(form, group, base, metric), group)})
     if not (rows or is_base.all() or is_report() or NOT_MEASURED in over.values()):
         warnings.warn(f"the {form} has no row: {_why_no_row(measured, metric, over, shared)}.", stacklevel=3)
     return _as_table(rows, data, by, metric, form)
@@ -194,18 +179,32 @@ def _check_over(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
             raise UserError(f"the column {name} never holds {value!r}; nearest: {near}. This table has {held}.")
 
 
-def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes, bool]:
-    """Return the values of both sides, and whether to compare them within passes."""
-    first, second = _passes(above, metric), _passes(below, metric)
-    if not _same_records(above, below) or not are_planned_alike(first, second, (_planned(above), _planned(below))):
-        return first, second, False
-    if not {"process", *OWN_PROCESSES} <= set(above) & set(below) or any(
-        set(above[name]) != set(below[name]) for name in OWN_PROCESSES
-    ):
-        return first, second, True
-    keys = [dict(zip(zip(d["host"], d["pass_number"], strict=True), d["process"], strict=True)) for d in (above, below)]
-    first, second = in_one_process((first, second), keys)
-    return first, second, True
+def level(rows: pd.DataFrame, metric: str) -> Interval | None:
+    """Return the interval of a metric of one configuration, from its rows; None without a value."""
+    return level_of(passes(rows, metric), metric)
+
+
+def compare(
+    form: str, above: pd.DataFrame, below: pd.DataFrame, metric: str, metric_below: str | None = None
+) -> Interval | None:
+    """Return the "ratio" or "difference" of two configurations from their rows, or None without values of both.
+
+    `metric_below` is another metric of `below`. This is the arithmetic of `ratio` and `difference`, which explain when
+    two sides are compared within passes, and of every verdict on a claim.
+    """
+    of_passes, of_images = _FORMS[form]
+    if "image" in above:
+        return of_images(*_answers(above, below, metric))
+    first, second = passes(above, metric), passes(below, metric_below or metric)
+    paired = _same_records(above, below) and are_planned_alike(first, second, (_planned(above), _planned(below)))
+    has_processes = {"process", *OWN_PROCESSES} <= set(above) & set(below)
+    if paired and has_processes and all(set(above[name]) == set(below[name]) for name in OWN_PROCESSES):
+        processes = [
+            dict(zip(zip(rows["host"], rows["pass_number"], strict=True), rows["process"], strict=True))
+            for rows in (above, below)
+        ]
+        first, second = in_one_process((first, second), processes)
+    return of_passes(first, second, paired=paired)
 
 
 def _planned(group: pd.DataFrame) -> float:
@@ -216,7 +215,7 @@ def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any
     """Return which images each configuration classified correctly, in the same order, in their first common pass."""
     shared = sorted(set(above["pass_number"]) & set(below["pass_number"]))
     if not shared:
-        raise UserError("no pass scored the images of both configurations: compare configurations of one study.")
+        raise UserError("no run scored the images of both configurations: compare configurations of one study.")
     sides = [side[side["pass_number"] == shared[0]].set_index("image")[metric].astype(bool) for side in (above, below)]
     first, second = sides[0].align(sides[1], join="inner")
     return first.to_numpy(), second.to_numpy()
@@ -227,9 +226,10 @@ def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
     return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
 
 
-def _passes(group: pd.DataFrame, metric: str) -> Passes:
-    hosts = group["host"] if "host" in group else [""] * len(group)
-    return dict(zip(zip(hosts, group["pass_number"], strict=True), group[metric].astype(float), strict=True))
+def passes(rows: pd.DataFrame, metric: str) -> Passes:
+    """Return (host, pass number) -> value of a metric, from the rows of one configuration that have one."""
+    values = zip(rows["host"], rows["pass_number"], rows[metric].astype(float), strict=True)
+    return {(host, number): value for host, number, value in values if math.isfinite(value)}
 
 
 def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -271,13 +271,14 @@ def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> Non
     if unequal or ("host" in mixed and (group["host"].nunique() < HOSTS or "machine" not in group)):
         names = unequal or ["host"]
         raise UserError(
-            f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one host "
-            f"with `query`, or rows of three or more equal hosts: those with the same {', '.join(EQUAL)}."
+            f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one "
+            f"machine (`host`) with `query`, or rows of three or more equal machines: those with "
+            f"the same {', '.join(EQUAL)}."
         )
     if "image" not in group and group[["host", "pass_number"]].duplicated().any():
         raise UserError(
-            "the mean would count a pass twice: two trials differ only in work after the timed part. Choose one with "
-            "`query`, for example by its `study`."
+            "the mean would count a run twice: two configurations differ only in work after the timed part. Choose "
+            "one with `query`, for example by its `study`."
         )
 
 
@@ -286,8 +287,8 @@ def _check_shared_hosts(group: pd.DataFrame, base: pd.DataFrame) -> None:
     first, second = set(group["host"]), set(base["host"])
     if first != second and 0 < len(first & second) < HOSTS:
         raise UserError(
-            f"both configurations ran on {', '.join(sorted(first & second))}, and one of them also on other hosts. "
-            f"Choose one host with `query`, or rows of three or more hosts that ran both."
+            f"both configurations ran on {', '.join(sorted(first & second))}, and one of them also on other machines. "
+            f"Choose one machine (`host`) with `query`, or rows of three or more that ran both."
         )
 
 

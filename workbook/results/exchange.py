@@ -53,7 +53,8 @@ def _of_trial(passes: list[dict[str, Any]], values: np.ndarray) -> list[dict[str
             ends = dict(zip(("value", "low", "high"), numbers_of(interval), strict=True)) | {"passes": interval.n}
             few = metric.name in OF_POWER and readings < FEW_READINGS
             why = f"from fewer than {FEW_READINGS} readings of power" if few else None
-            about = {"reason": why, "metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}
+            cost = load_profile(first["profile"]).cost if metric.unit == "currency" else None
+            about = {"reason": why, "metric": metric.name, "unit": cost.currency if cost else metric.si_unit}
             rows.append({**common, **about, **ends, "confidence": CONFIDENCE, "status": "ok"})
     failed = [made for made in passes if made["status"] != "ok"]
     if not failed:
@@ -61,11 +62,6 @@ def _of_trial(passes: list[dict[str, Any]], values: np.ndarray) -> list[dict[str
     reasons = "; ".join(dict.fromkeys(made["reason"] for made in failed if made["reason"]))
     status = "; ".join(dict.fromkeys(made["status"] for made in failed))
     return [*rows, {**common, "passes": 0, "status": status, "reason": reasons or None}]
-
-
-def _unit(unit: str, si_unit: str, profile: str) -> str:
-    cost = load_profile(profile).cost if unit == "currency" else None
-    return cost.currency if cost else si_unit
 
 
 def _records(places: Iterable[str]) -> str:

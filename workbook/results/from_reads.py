@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, pstdev
 
 from workbook.records import Record
-from workbook.records.reads import ReadEpoch, Reads
+from workbook.records.record import ReadEpoch, Reads
 from workbook.results.missing import Missing, over
 
 

@@ -65,7 +65,7 @@ def _epoch_s(record: Record) -> float:
     return over(record.number("train_images") or None, value(record, "images_per_s"))
 
 
-NO_BURSTS = "no bursts: only short passes of eager loops under PyTorch on a GPU have them"
+NO_BURSTS = "no bursts: only short runs of eager loops under PyTorch on a GPU have them"
 PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
 BEYOND = 2  # queries that must lie beyond a percentile; with fewer, chance decides it
 

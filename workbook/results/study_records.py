@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from labkit.data import OWN_JPEGS
+from workbook.hardware.host import lacks_family
 from workbook.hardware.identity import fingerprint
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
@@ -185,13 +186,18 @@ class StudyRecords:
         cpu = " ".join(re.sub(r"\((R|TM)\)", " ", str(self.host.get("cpu", "unknown CPU"))).split())
         version = record.framework_version or "unknown"  # of Keras it names the packages
         framework = version if " " in version else f"{record.framework} {version}"
-        hardware = f"hardware {record.fingerprint or self._fingerprint}"
+        own, compared = self._fingerprints
+        hardware = f"hardware {record.fingerprint if record.fingerprint not in (None, own) else compared}"
         return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework, hardware])
 
     @cached_property
-    def _fingerprint(self) -> str:
-        """That of the host's description, for records without one of their own."""
-        return fingerprint(self.host)
+    def _fingerprints(self) -> tuple[str, str]:
+        """That of the host's description, and that by which it is compared with the report's other hosts.
+
+        Descriptions have the processor's family since 27 November 2026. Beside an older description it does not count.
+        """
+        blind = self.store is not None and lacks_family(self.store.report)
+        return fingerprint(self.host), fingerprint({**self.host, "cpu_family": None} if blind else self.host)
 
     def describe(self) -> str:
         """Return host, device, scale and passes as text for captions."""
@@ -204,7 +210,7 @@ class StudyRecords:
         if gpus and any(record.trial["device"] == "cpu" for record in self.records):
             device += f" beside {cpu}"
         nodes = {record.node for record in self.records} - {None}
-        host = f"host {self.host_id}" + (f" ({len(nodes)} equal nodes)" if len(nodes) > 1 else "")
+        host = f"machine {self.host_id}" + (f" ({len(nodes)} equal nodes)" if len(nodes) > 1 else "")
         return f"{device}, {host}, scale {self.scale}, n = {self._counted()}"
 
     def _counted(self) -> str:

@@ -31,8 +31,8 @@ from workbook.results.from_trace import algorithms_of, kernels_of, label, memory
 from workbook.results.metrics import metric_of, why_missing
 from workbook.results.missing import or_none
 from workbook.results.study_records import StudyRecords, image_set, measured_gpus
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
+from workbook.words import mode_name
 
 _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
@@ -71,11 +71,18 @@ class Results:
         >>> frame = workbook.load("h200", "training").frame()
         >>> frame.query("model == 'resnet50'")[["batch", "mode", "pass_number", "images_per_s"]]  # doctest: +SKIP
         """
-        if hosts == "selected":
-            return self._selected.copy()
-        if hosts != "all":
+        if hosts not in ("selected", "all"):
             raise UserError(f"hosts must be 'selected' or 'all', not {hosts!r}.")
-        return _frame([*self.selected, *self.others()]).copy()  # in one piece, so that columns can be added
+        return (self if hosts == "selected" else self.on_all_hosts)._selected.copy()
+
+    def rows(self, trial: Trial) -> pd.DataFrame:
+        """Return the rows of `frame()` of one configuration; it must have records."""
+        return self._selected.iloc[self._places[trial]]
+
+    @cached_property
+    def on_all_hosts(self) -> Results:
+        """The results with those of the other hosts, which are read once."""
+        return Results([*self.selected, *self.others()])
 
     def reasons(self) -> pd.DataFrame:
         """Return `frame()` with the reason for each missing value of a metric, and an empty text for each value."""
@@ -231,8 +238,16 @@ class Results:
         return [(records, record) for records in self.selected for record in _in_order(records)]
 
     @cached_property
+    def _places(self) -> dict[Trial, list[int]]:
+        """Trial -> the places of its records in `_rows`."""
+        places: dict[Trial, list[int]] = {}
+        for place, (_, record) in enumerate(self._rows):
+            places.setdefault(record.as_trial, []).append(place)
+        return places
+
+    @cached_property
     def _selected(self) -> pd.DataFrame:
-        return _frame(self.selected)
+        return _frame(self.selected).copy()  # in one piece, so that rows are chosen and columns are added fast
 
     @property
     def _keys(self) -> list[str]:
@@ -252,7 +267,8 @@ class Results:
 
     def __repr__(self) -> str:
         lines = [
-            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials, {len(part.failures())} failed runs"
+            f"{part.study.id}: {part.describe()}, {len(part.by_trial)} configurations, "
+            + f"{len(part.failures())} failed runs"
             + (f", {part.how_measured}" if part.how_measured else "")
             for part in self.selected
         ]
@@ -306,10 +322,13 @@ def _in_order(records: StudyRecords) -> list[Record]:
 
 
 def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
-    rows = [_row(records, record) for records in groups for record in _in_order(records)]
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, "key_hash"])
-    kinds = {**dict.fromkeys(METRICS, float), **dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)}
-    return frame.astype(kinds)
+    pairs = [(records, record) for records in groups for record in _in_order(records)]
+    about = [name for name in COLUMNS if name not in METRICS]
+    texts = pd.DataFrame([_row(*pair) for pair in pairs], columns=[*about, "key_hash"])
+    texts = texts.astype({**dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)})
+    values = np.array([[metric_of(*pair, metric) for metric in METRICS] for pair in pairs], dtype=float)
+    numbers = pd.DataFrame(values.reshape(len(pairs), len(METRICS)), columns=list(METRICS))
+    return pd.concat([texts[about], numbers, texts["key_hash"]], axis=1)
 
 
 def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
@@ -335,7 +354,6 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "image_set": image_set(record),
         "status": record.status,
         "reason": record.dated_reason,
-        **{metric: metric_of(records, record, metric) for metric in METRICS},
         "key_hash": short_hash(record.key),
     }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from labkit.data import check_counts
 from labkit.data.cache import cached
 from labkit.data.dataset import DataSet
-from workbook.reuters import drawn, newswires
+from workbook.reuters import newswires, synthetic
 
 
 def open_documents(
     file: str | None = None,
     *,
-    train_documents: int = drawn.TRAIN_DOCUMENTS,
-    val_documents: int = drawn.VAL_DOCUMENTS,
+    train_documents: int = synthetic.TRAIN_DOCUMENTS,
+    val_documents: int = synthetic.VAL_DOCUMENTS,
 ) -> DataSet:
     """Return documents as bags of words from the cache. The first call writes the cache entry.
 
@@ -22,4 +22,4 @@ def open_documents(
     if file:
         return cached(newswires.source(file))
     check_counts("documents", train_documents, val_documents)
-    return cached(drawn.source(train_documents=train_documents, val_documents=val_documents, seed=0))
+    return cached(synthetic.source(train_documents=train_documents, val_documents=val_documents, seed=0))

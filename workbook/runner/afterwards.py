@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from labkit.timing import Clock, time_queries
-from workbook.engines.sections import marked
 from workbook.hardware.profile import Timing
 from workbook.records import Blocks, Queries, short_hash
 from workbook.records.traced import Trace, Traced, Untraced
@@ -27,6 +26,7 @@ from workbook.trace import (
     memory_of_step,
     take_trace,
 )
+from workbook.trace.profiler import marked
 from workbook.trials.trial import OF_NETWORKS, Trial
 from workbook.workloads import Workload
 
@@ -170,7 +170,7 @@ def _trace(
     """Trace the next steps on this process's device and measure their memory, or return Untraced with a reason."""
     on_gpu = trial.device == "cuda"
     if trial.framework not in BY_PYTORCH and "." not in trial.workload:
-        return Untraced(reason=f"the profiler is PyTorch's, and the trial runs on {trial.framework}")
+        return Untraced(reason=f"the profiler is PyTorch's, and the configuration runs on {trial.framework}")
     analysis = Analysis(of="kernels" if on_gpu else "operators")
     try:
         with marked():

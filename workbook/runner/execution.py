@@ -13,7 +13,7 @@ from labkit.errors import LabkitError
 from labkit.sensors import PERIODS_S
 from labkit.timing import Clock, CudaClock, HostClock, time_blocks
 from workbook import ranks
-from workbook.engines.keras.memory import peak_memory_of_keras
+from workbook.engines.keras.back_end import peak_memory_of_keras
 from workbook.engines.state import peak_memory, quiet_collector
 from workbook.errors import GateError, Unsupported, is_out_of_memory
 from workbook.hardware.frameworks import is_keras
@@ -90,7 +90,7 @@ def follow(trial: Trial, of_pass: Pass, data: Data, *, gate_passed: bool = False
                 workload.read_loss()
 
 
-def failure(error: Exception) -> Event:
+def failure(error: BaseException) -> Event:
     """Return status and reason of a trial that raised, and the traceback of an unexpected exception."""
     if isinstance(error, Unsupported):
         return {**_failed("unsupported", str(error)), "cause": error.cause}

@@ -9,22 +9,14 @@ from pathlib import Path
 from labkit.data import DataSet, open_by_checksum
 from workbook import ranks
 from workbook.datasets import stored_by_checksum
-from workbook.engines.keras.memory import free_keras, reset_peak_of_keras
+from workbook.engines.keras.back_end import free_keras, reset_peak_of_keras
 from workbook.engines.state import begin_anew, reset_compiler, reset_peak_memory
 from workbook.errors import Unsupported
 from workbook.hardware.frameworks import is_keras
 from workbook.runner.nodes.equality import why_not_over_nodes
 from workbook.storage import StoredSet
-from workbook.trials.rules import Rule, check
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import Workload, build_workload
-
-# fmt: off
-TOGETHER = (
-    Rule("version", lambda t: t.parallel == "one_process" and t.workload != "train" and "." not in t.workload,
-        "one process for all devices supports only training, not the {workload} workload: leave parallel"),
-)
-# fmt: on
 
 
 class Data:
@@ -106,7 +98,6 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
             raise Unsupported(f"the trial asks for {trial.devices} devices, and fewer are usable here")
-        check(TOGETHER, trial)
         workload = build_workload(trial, data.of(trial), data.weights)
         for asked, ability, lacks in (
             (trial.queries, workload.query, "answers no queries"),

@@ -1,4 +1,4 @@
-"""Starts a worker process, reads its events and ends it: the runner's side of `workbook.runner.worker`."""
+"""Starts the processes of a pass, reads their events and ends them: the runner's side of worker and launcher."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import signal
 import subprocess
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import IO, Any, Self
 
 from labkit.errors import signal_name
 from labkit.files import python_path
 from workbook.hardware.environment import for_workers
 from workbook.hardware.frameworks import interpreter_of
+from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.protocol import Pass
 from workbook.trials.trial import Trial
 
 VMSTAT = Path("/proc/vmstat")
 ENDED_CHECK_S = 0.5  # how often the runner checks whether a silent worker has ended
+STACKS_S = 3.0  # in which ranks must tell where they are
+PARTING_S = 5.0  # in which torchrun must end its ranks after the group's stdin closes
 
 
 def new_id() -> str:
@@ -42,13 +44,14 @@ class Work:
     gate_passed: Sequence[bool] = ()  # of each trial: whether it passed its gate earlier, with this code
 
 
-class Spawned(ABC):
-    """A worker process and its events. Use as a context: leaving it kills the process and its children.
+class WorkerProcess:
+    """A process that reads its job on stdin and writes events to stdout: `workbook.runner.worker` by default.
 
-    `job` holds what the process reads at its start: its trials and the settings of the pass.
+    `job` holds the trials and the settings of the pass. Use as a context: leaving it kills the process and its
+    children.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, command: Sequence[str] = ()) -> None:
         self.id = new_id()
         trials = [trial.only_timed() for trial in work.trials] if work.of_pass.short else work.trials
         self.job: dict[str, Any] = {
@@ -56,6 +59,7 @@ class Spawned(ABC):
             "pass": work.of_pass.model_dump(mode="json"),
             "spawned_s": time.monotonic(),
             "gate_passed": list(work.gate_passed) or [False] * len(work.trials),
+            "environment": work.environment,
         }
         self._kills_before = oom_kills()
         self._log = work.log
@@ -63,15 +67,34 @@ class Spawned(ABC):
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with self._log.open("ab") as errors:
-            self._process = self._start({**for_workers(), "PYTHONPATH": python_path(), **work.environment}, errors)
+            self._process = subprocess.Popen(
+                command or [interpreter_of(trials[0].framework), "-m", "workbook.runner.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**for_workers(), "PYTHONPATH": python_path(), **work.environment},
+                start_new_session=True,  # so that killing the session also kills the process's children
+            )
+        assert self._process.stdin and self._process.stdout
+        self._stdin: IO[bytes] = self._process.stdin
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listener.start()
+        self._write(json.dumps(self.job))
 
-    @abstractmethod
-    def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start the process in its own session, so that killing the session also kills its children."""
+    def _write(self, line: str) -> None:
+        try:
+            self._stdin.write((line + "\n").encode())
+            self._stdin.flush()
+        except BrokenPipeError:
+            pass  # the process died, which the end of its events shows
 
-    @abstractmethod
-    def _close(self) -> None:
-        """Close the pipes or sockets to the process."""
+    def _listen(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            try:
+                self._events.put(json.loads(line))
+            except ValueError:
+                continue  # a line cut short by the process's death
+        self._events.put(None)
 
     def where_it_hangs(self) -> tuple[str, dict[str, Any]]:
         """Return text for the reason of a trial that timed out, and facts; both are empty for a single process."""
@@ -98,7 +121,14 @@ class Spawned(ABC):
         except ProcessLookupError:
             pass
         self._process.wait()
-        self._close()
+        self._listener.join(ENDED_CHECK_S)
+        # A child in its own session may hold the pipe open, and closing stdout would then wait for the listener.
+        for stream in (self._stdin, None if self._listener.is_alive() else self._process.stdout):
+            if stream:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
 
     def __enter__(self) -> Self:
         return self
@@ -108,71 +138,57 @@ class Spawned(ABC):
 
     def why_it_died(self) -> tuple[str, str]:
         """Return status and reason of a process that ended by itself in the middle of a trial."""
-        status, reason = self._death(self._process.wait(), "the process")
-        return status, reason + (self._tail() if status == "crashed" else "")
-
-    def _death(self, code: int | None, what: str) -> tuple[str, str]:
-        """Return status and reason of a process that ended with an exit code; None if nobody knows it."""
-        if code == -signal.SIGKILL and self._killed_for_memory():
-            return "oom", f"the operating system killed {what} because the machine ran out of memory"
-        if code is None:
-            return "crashed", f"{what} ended without a word"
-        if code < 0:
-            return "crashed", f"{what} was killed by signal {-code} ({signal_name(-code)})"
-        return "crashed", f"{what} ended with exit code {code}"
-
-    def _killed_for_memory(self) -> bool:
-        """Return whether the kernel has killed any process for memory since this one started."""
-        return oom_kills() > self._kills_before
-
-    def _tail(self) -> str:
-        """Return the last line of the process's log, after a colon; empty without one."""
-        with self._log.open("rb") as file:
-            file.seek(self._log_start)
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return f": {lines[-1][:300]}" if lines else ""
+        code = self._process.wait()
+        status, reason = death(code, "the process", for_memory=oom_kills() > self._kills_before)
+        if status == "crashed":
+            with self._log.open("rb") as file:
+                file.seek(self._log_start)
+                lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            reason += f": {lines[-1][:300]}" if lines else ""
+        return status, reason
 
 
-class WorkerProcess(Spawned):
-    """One worker process, which reads its job on stdin and writes events to stdout. Its trials are of one framework."""
+class GroupProcess(WorkerProcess):
+    """`ranks` processes that run trials together, on this node or divided evenly among `nodes`.
 
-    def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [interpreter_of(self.job["trials"][0]["framework"]), "-m", "workbook.runner.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=environment,
-            start_new_session=True,
-        )
-        assert process.stdin and process.stdout
-        self._listener = threading.Thread(target=self._listen, args=(process.stdout,), daemon=True)
-        self._listener.start()
+    The process is the launcher of the first node (`workbook.runner.nodes.launcher`), or the srun that starts it.
+    """
+
+    def __init__(self, work: Work, *, ranks: int, nodes: Nodes | None = None) -> None:
+        super().__init__(work, (nodes or Nodes()).command(work.trials[0].nodes, ranks))
+
+    def where_it_hangs(self) -> tuple[str, dict[str, Any]]:
+        """Return words on the ranks that do not wait (on all, if all wait), and every rank's stack as facts."""
+        self._write("where")
+        deadline = time.monotonic() + 2 * STACKS_S
         try:
-            process.stdin.write((json.dumps(self.job) + "\n").encode())
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the process died at once, which the end of its events shows
-        return process
+            while event := self.next_event(deadline - time.monotonic()):
+                if event["event"] == "stacks":
+                    return event["words"], {"stacks": event["stacks"]}
+        except TimeoutError:
+            pass
+        return "; the ranks do not answer", {}
 
-    def _listen(self, stream: BinaryIO) -> None:
-        for line in stream:
-            try:
-                self._events.put(json.loads(line))
-            except ValueError:
-                continue  # a line cut short by the process's death
-        self._events.put(None)
+    def end(self) -> None:
+        """Close stdin, upon which the launchers end their ranks and then themselves. Kill what remains."""
+        try:
+            self._stdin.close()
+            self._process.wait(2 * PARTING_S)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        super().end()
 
-    def _close(self) -> None:
-        self._listener.join(ENDED_CHECK_S)
-        # A child in its own session may hold the pipe open, and closing stdout would then wait for the listener.
-        open_streams = (self._process.stdin, None if self._listener.is_alive() else self._process.stdout)
-        for stream in open_streams:
-            if stream:
-                try:
-                    stream.close()
-                except OSError:
-                    pass
+
+def death(code: int, what: str, *, for_memory: bool) -> tuple[str, str]:
+    """Return status and reason of a process that ended with an exit code.
+
+    `for_memory`: the kernel has killed a process for memory meanwhile.
+    """
+    if code == -signal.SIGKILL and for_memory:
+        return "oom", f"the operating system killed {what} because the machine ran out of memory"
+    if code < 0:
+        return "crashed", f"{what} was killed by signal {-code} ({signal_name(-code)})"
+    return "crashed", f"{what} ended with exit code {code}"
 
 
 def oom_kills() -> int:

@@ -9,10 +9,9 @@ from pathlib import Path
 from workbook.hardware.frameworks import environment_of, is_keras
 from workbook.hardware.limits import usable_threads
 from workbook.runner.available import why_not
-from workbook.runner.group import GroupProcess
 from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.nodes.network import network_of
-from workbook.runner.process import Spawned, Work, WorkerProcess
+from workbook.runner.process import GroupProcess, Work, WorkerProcess
 from workbook.runner.protocol import Pass
 from workbook.session import Session
 from workbook.trials.trial import Trial
@@ -40,7 +39,7 @@ class Processes:
     nodes: Nodes
     log: Path
 
-    def start(self, trials: Sequence[Trial], of_pass: Pass, gate_passed: Sequence[bool] = ()) -> Spawned:
+    def start(self, trials: Sequence[Trial], of_pass: Pass, gate_passed: Sequence[bool] = ()) -> WorkerProcess:
         """Start one process per rank of the largest of `trials` that fits this machine; one worker without such ranks.
 
         `trials` have the same `processes_of`. A trial that wants more devices or nodes than there are is refused by

@@ -29,7 +29,7 @@ class Progress:
             self._bar.set_postfix_str(left)
         elif time.monotonic() - self._printed_s > LINE_EVERY_S:
             self._printed_s = time.monotonic()
-            print(f"      {self._done}/{self._total} trials, {left}", flush=True)  # noqa: T201 - for a log
+            print(f"      {self._done}/{self._total} configurations, {left}", flush=True)  # noqa: T201 - for a log
 
     def say(self, text: str) -> None:
         """Print a line of text, above a bar."""

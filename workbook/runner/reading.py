@@ -9,7 +9,7 @@ from typing import Any
 
 from labkit.timing import Clock
 from workbook import ranks
-from workbook.records.reads import ReadEpoch, Reads
+from workbook.records.record import ReadEpoch, Reads
 from workbook.storage.counters import Counters, Series, Snapshot
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload

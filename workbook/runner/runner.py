@@ -34,14 +34,14 @@ from workbook.runner.plan import (
     timed_s,
     together_s,
 )
-from workbook.runner.process import Spawned, new_id
+from workbook.runner.process import WorkerProcess, new_id
 from workbook.runner.processes import Processes, processes_of
 from workbook.runner.progress import Progress, Stopwatch
 from workbook.runner.protocol import Pass, without_paths
 from workbook.runner.watch import Watch
 from workbook.session import Session
-from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
+from workbook.words import configuration_name
 
 STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
 
@@ -74,7 +74,7 @@ def measure(
     host, store, scale = session.host, session.store, session.scale
     passes = passes_by_key(trials, session.profile, scale)
     if len(passes) < len(trials):
-        raise LabkitError(f"{study} lists a trial twice: each key may occur only once in a pass.")
+        raise LabkitError(f"{study} lists a configuration twice: each may occur only once in a run.")
     numbers = list(rounds or range(1, max(passes.values(), default=0) + 1))
     of_pass = {number: [trial for trial in trials if number <= passes[trial.key]] for number in numbers}
     pairs = [(trial, number) for number in numbers for trial in of_pass[number]]
@@ -177,7 +177,7 @@ class _Run:
             with self.processes.start(together, about, [trial.key in self.gated for trial in together]) as worker:
                 pending = self._follow(worker, together) + self.later
 
-    def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
+    def _follow(self, worker: WorkerProcess, pending: list[Trial]) -> list[Trial]:
         """Record a worker's results until it ends or must be ended. Return the trials of `pending` that remain."""
         hello: dict[str, Any] = {}
         position, started = 0, time.monotonic()
@@ -270,7 +270,7 @@ class _Run:
                 trial, result=result if isinstance(result, Blocks) else None, windows=outcome.get("windows", {})
             )
         except KeyboardInterrupt as error:  # the trial is done, so its record is written first
-            interrupt, telemetry = error, Telemetry(status="lost", reason="interrupted while the trial ended")
+            interrupt, telemetry = error, Telemetry(status="lost", reason="interrupted while the configuration ended")
         record = Record(
             study=self.study,
             scale=self.scale,
@@ -319,9 +319,9 @@ class _Run:
         rest_s = together_s([*pending, *self.later], self.expected_s)
         rest_s -= share * (timed_s(pending[0], self.of_pass.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.later_s)
-        trial = trial_label(pending[0], beside=pending)
+        trial = configuration_name(pending[0], beside=pending)
         last = max(self.planned.passes.values())
-        what = f"pass {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
+        what = f"run {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
 
 

@@ -19,7 +19,7 @@ def threads_of(trial: Trial) -> Iterator[None]:
     PyTorch does not know a control group's quota, so its own number is lowered to the threads that can run at once.
     Engines of other libraries read `trial.threads` themselves. Several processes on one CPU share its threads evenly.
     Raise Unsupported for more threads than this process may run at once, because they would take turns on fewer
-    processors; and for threads asked of a framework other than PyTorch.
+    processors.
     """
     team, usable = ranks.team(), usable_threads()
     wanted = trial.threads
@@ -28,16 +28,14 @@ def threads_of(trial: Trial) -> Iterator[None]:
     on_torch = trial.framework in ("torch", "keras-torch")
     if not wanted and on_torch and "torch" in sys.modules and sys.modules["torch"].get_num_threads() > usable:
         wanted = usable
-    if not wanted:
+    if not wanted or not on_torch:
         yield
         return
     if wanted > usable:
         raise Unsupported(
-            f"the trial asks for {trial.threads} threads, and this process may run {usable} at once (the least that "
-            f"processors, affinity mask and control group allow)"
+            f"the configuration asks for {trial.threads} threads, and this process may run {usable} at once (the "
+            f"least that processors, affinity mask and control group allow)"
         )
-    if not on_torch:
-        raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}", "version")
     import torch
 
     before = torch.get_num_threads()

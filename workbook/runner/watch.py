@@ -15,8 +15,8 @@ from labkit.telemetry.series import Span
 from labkit.telemetry.windows import Marks, Recording
 from workbook.records import Blocks
 from workbook.session import Session
-from workbook.trials.label import trial_label
 from workbook.trials.trial import Trial
+from workbook.words import configuration_name
 
 
 class Watch:
@@ -68,4 +68,4 @@ class Watch:
             self._process.revive()
             self._process.forget_before(time.monotonic())
         except Exception as error:  # noqa: BLE001 - most likely a full disk; the trial is recorded
-            print(f"The telemetry series of {trial_label(trial)} could not be kept: {error}.", file=sys.stderr)  # noqa: T201
+            print(f"The telemetry series of {configuration_name(trial)} could not be kept: {error}.", file=sys.stderr)  # noqa: T201

@@ -1,18 +1,15 @@
 """One process of a pass: runs its trials one after the other and reports each when it ends.
 
 The runner starts it as `python -m workbook.runner.worker`. The job is one JSON line on stdin, which then stays open.
-When stdin closes, the runner is gone and this process ends. Events are JSON lines on the original stdout. Output of
-libraries goes to stderr, which the runner keeps as a log.
+When stdin closes, the runner is gone and this process ends. The runner keeps stderr as a log.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
-import os
 import sys
 from io import FileIO
-from typing import Any
 
 from workbook.lifetime import end_after
 from workbook.runner.execution import run
@@ -25,7 +22,7 @@ from workbook.trials.trial import trial_from_dict
 def main() -> int:
     """Run the job that stdin brings. Return 0, or 3 after a trial that crashed or ran out of memory."""
     faulthandler.enable()
-    events = _Stdout()
+    events = Events()
     job = json.loads(sys.stdin.readline())
     # Not `sys.stdin`: a forked process (a DataLoader's worker) closes its copy, and would wait for the lock of a read.
     end_after(FileIO(0, closefd=False).read)
@@ -40,19 +37,6 @@ def main() -> int:
         if outcome["status"] in ("oom", "crashed"):
             return 3  # the remains of such a trial must not affect the next: the runner starts a fresh process
     return 0
-
-
-class _Stdout(Events):
-    """Events written to a copy of stdout. Everything else that prints to stdout goes to stderr."""
-
-    def __init__(self) -> None:
-        self._fd = os.dup(1)
-        os.dup2(2, 1)
-
-    def send(self, **event: Any) -> None:
-        data = (json.dumps(event, allow_nan=False) + "\n").encode()
-        while data:
-            data = data[os.write(self._fd, data) :]
 
 
 if __name__ == "__main__":

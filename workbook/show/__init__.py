@@ -2,14 +2,12 @@
 
 Figure, Table      objects that notebooks and pages display
 table, plots       functions that make them (`plots.lines`, `plots.dots`, …)
-label, heading     the display text of a value and of a column
 theme_css          the colours of figures as CSS variables, for a page
 """
 
 from workbook.show import plots
 from workbook.show.figure import Figure, theme_css
-from workbook.show.labels import heading, label
 from workbook.show.setup import setup_line
 from workbook.show.table import Table, table
 
-__all__ = ["Figure", "Table", "heading", "label", "plots", "setup_line", "table", "theme_css"]
+__all__ = ["Figure", "Table", "plots", "setup_line", "table", "theme_css"]

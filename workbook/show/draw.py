@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbook.results.columns import NOT_MEASURED
 from workbook.show.figure import DPI, SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
-from workbook.show.labels import heading, in_order, label, role
-from workbook.show.quantities import metric_of
+from workbook.words import NOT_MEASURED, heading, in_order, label, metric_of, role
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _MARKER_OF_ROLE = {"baseline": "o", "between": "D", "optimised": "s"}

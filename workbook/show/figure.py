@@ -18,14 +18,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from labkit.errors import UserError
 from workbook.results import is_report
-from workbook.results.columns import NOT_MEASURED
 from workbook.show.frames import configuration, numbers
-from workbook.show.labels import heading
-from workbook.show.quantities import lacks_subject, lacks_value
-from workbook.show.table import EMPTY, table_html
+from workbook.show.table import table_html
+from workbook.show.templates import drawn
+from workbook.words import NOT_MEASURED, heading, lacks_subject, lacks_value
 
 # Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Every text colour except `faint`
 # has a contrast of 4.5 or more. c1 to c5 differ in lightness too. Green, red and amber are reserved for verdicts.
@@ -202,35 +202,26 @@ class Figure:
         return _inline(buffer.getvalue(), self.name, self.alt)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": f"{self.title or self.name}. {self.caption}".strip(), "text/html": self._html()}
-
-    def _html(self) -> str:
-        title = f'<p class="lk-title"><strong>{html.escape(self.title)}</strong></p>' if self.title else ""
-        classes = f"lk-figure {EMPTY}" if self._is_empty else "lk-figure"
-        has_caption = self.caption and not self._is_empty
-        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if has_caption else ""
-        return (
-            f'<figure class="{classes}" id="figure-{html.escape(self.name)}" style="margin:0">{title}'
-            f"{self.svg()}{caption}{self._missing()}{self._numbers()}</figure>"
-        )
-
-    def _missing(self) -> str:
-        """Return a folded list of the configurations without a value, each with its reason."""
-        if not {"value", "reason"} <= set(self.data):
-            return ""
-        missing = self.data[self.data["value"].isna()].to_dict("records")
-        lines = [f"{configuration(row)}: {row['reason']}" for row in missing]
-        items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-        summary = f"<summary>Not shown, with the reason: {len(missing)}</summary>"
-        return f'<details class="lk-missing">{summary}<ul>{items}</ul></details>' if missing else ""
-
-    def _numbers(self) -> str:
-        if self.data.empty:
-            return ""
         frame = numbers(self.data.head(_MOST_ROWS), self.metric)
-        cut = f" (first {_MOST_ROWS} of {len(self.data):,} rows)" if len(self.data) > _MOST_ROWS else ""
-        body = table_html(frame, name=f"Numbers of {self.name}")
-        return f"<details><summary>The numbers in this figure{cut}</summary>{body}</details>"
+        page = drawn(
+            "figure",
+            self.name,
+            Markup(self.svg()),  # noqa: S704 - matplotlib and `_inline` escape it
+            self.title,
+            self.caption,
+            self._missing(),
+            "" if self.data.empty else table_html(frame, name=f"Numbers of {self.name}"),
+            f" (first {_MOST_ROWS} of {len(self.data):,} rows)" if len(self.data) > _MOST_ROWS else "",
+            is_empty=self._is_empty,
+        )
+        return {"text/plain": f"{self.title or self.name}. {self.caption}".strip(), "text/html": page}
+
+    def _missing(self) -> list[str]:
+        """Return the configurations without a value, each with its reason."""
+        if not {"value", "reason"} <= set(self.data):
+            return []
+        missing = self.data[self.data["value"].isna()].to_dict("records")
+        return [f"{configuration(row)}: {row['reason']}" for row in missing]
 
 
 def _inline(svg: str, name: str, alt: str) -> str:

@@ -9,10 +9,21 @@ import pandas as pd
 
 from labkit.errors import UserError
 from workbook.registry import METRICS
-from workbook.results.columns import NOT_MEASURED, QUANTITY, check_columns, single
+from workbook.results.columns import QUANTITY, check_columns, single
 from workbook.results.estimates import estimate
-from workbook.show.labels import heading, in_order, is_missing, label, phrase
-from workbook.show.quantities import MISSING, NAN, metric_of, number
+from workbook.words import (
+    MISSING,
+    NAN,
+    NOT_MEASURED,
+    heading,
+    in_order,
+    is_missing,
+    label,
+    metric_of,
+    number,
+    phrase,
+    within_sentence,
+)
 
 INTERVAL = ("value", "low", "high")
 NUMBER_DIGITS = 4  # of the tables behind figures, which give exact values
@@ -75,7 +86,7 @@ def _check_value(quantity: str, shown_as: str) -> None:
     else:
         fits = shown.si_unit == of.si_unit and shown.unit != "x"
     if not fits:
-        name, unit = of.label[0].lower() + of.label[1:], f" ({of.unit})" if of.unit and form != "ratio" else ""
+        name, unit = within_sentence(of.label), f" ({of.unit})" if of.unit and form != "ratio" else ""
         what = f"{form}s of {name}" if form else name
         own = "speedup" if form == "ratio" else metric
         raise UserError(
@@ -128,6 +139,20 @@ def why_nothing(frame: pd.DataFrame) -> str:
         return str(frame.attrs["reason"])
     reasons = [] if "reason" not in frame else list(dict.fromkeys(map(str, frame["reason"].dropna())))
     return "; ".join([reason for reason in reasons if reason not in ("", NOT_MEASURED)][:3]) or NOT_MEASURED
+
+
+def phrases(frame: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Return the values of the columns in each row as a text; missing ones are left out.
+
+    >>> phrases(pd.DataFrame({"model": ["vgg16", "vgg16"], "devices": [2, None]}), ["model", "devices"]).tolist()
+    ['VGG-16, 2 GPUs', 'VGG-16']
+    """
+    rows = frame[list(columns)].itertuples(index=False, name=None)
+    texts = [
+        ", ".join(phrase(name, value) for name, value in zip(columns, row, strict=True) if not is_missing(value))
+        for row in rows
+    ]
+    return pd.Series(texts, frame.index, dtype=object)
 
 
 def configuration(row: Mapping[str, Any]) -> str:

@@ -28,8 +28,7 @@ from workbook.show.draw import (
 )
 from workbook.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
 from workbook.show.frames import check_given, check_values, estimates, why_nothing
-from workbook.show.labels import in_order, label, phrase
-from workbook.show.quantities import NAN, amount, digits_of, metric_of
+from workbook.words import NAN, amount, digits_of, in_order, label, metric_of, phrase
 
 Order = Literal["ascending", "descending"]
 _ROW_IN, _TALL_ROW_IN = 0.36, 0.5  # height of a row with a one-line and a two-line name

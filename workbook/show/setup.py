@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
-from workbook.show.labels import label
+from workbook.show.templates import drawn
+from workbook.trials.trial import OF_NETWORKS
+from workbook.words import label, listing
 
 MOST_NAMES = 5
-_TASKS = {"train": "training", "infer": "inference", "gan": "adversarial training"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class SetupLine:
     text: str
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": f'<p class="lk-setup">{html.escape(self.text)}</p>'}
+        return {"text/plain": self.text, "text/html": drawn("setup", self.text)}
 
 
 def setup_line(frame: pd.DataFrame) -> SetupLine:
@@ -30,26 +29,21 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
     >>> import workbook
     >>> workbook.setup_line(workbook.load("h200", "inference").frame())  # doctest: +SKIP
     """
-    networks = frame[frame["workload"].isin(list(_TASKS))]
+    networks = frame[frame["workload"].isin(OF_NETWORKS)]
     if networks.empty:
         return SetupLine("not measured on this device")
     models = list(dict.fromkeys(networks["model"]))
     named = ", ".join(label("model", model) for model in models)
-    sizes = " and ".join(f"{size} px" for size in sorted(networks["image_px"].dropna().unique()))
+    sizes = listing(f"{size} px" for size in sorted(networks["image_px"].dropna().unique()))
+    images = listing(label("data", name) for name in networks["data"].unique())
     parts = [
         named if len(models) <= MOST_NAMES else f"{len(models)} networks",
-        " and ".join(_TASKS[task] for task in dict.fromkeys(networks["workload"])),
-        f"{sizes} {_data(networks['data'].unique())}{_sizes(networks)}",
-        " and ".join(dict.fromkeys(networks["device_name"].dropna())),
+        listing(label("workload", task) for task in dict.fromkeys(networks["workload"])),
+        f"{sizes} {images}{_sizes(networks)}",
+        listing(dict.fromkeys(networks["device_name"].dropna())),
         _runs(networks),
     ]
     return SetupLine(" · ".join(parts))
-
-
-def _data(names: Iterable[str]) -> str:
-    titles = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
-    titles |= {"drawn_jpegs": "drawn JPEG images", "own_jpegs": "own JPEG images", "ilsvrc2012": "ImageNet images"}
-    return " and ".join(titles.get(name, name.replace("_", " ")) for name in names)
 
 
 def _sizes(frame: pd.DataFrame) -> str:

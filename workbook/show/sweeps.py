@@ -29,8 +29,7 @@ from workbook.show.draw import (
 )
 from workbook.show.figure import WIDTH_IN, Figure, colour, slug, styled
 from workbook.show.frames import check_given, estimates, why_nothing
-from workbook.show.labels import heading, in_order, label
-from workbook.show.quantities import amount, digits_of, metric_of
+from workbook.words import amount, digits_of, heading, in_order, label, metric_of
 
 MOST_LABELS = 4  # most series that are named at the ends of their lines
 _MOST_MARKED = 16  # most points of a series with a marker each

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pandas as pd
-from markupsafe import Markup
 
 from labkit.errors import UserError, one_of
-from workbook.registry import METRICS
-from workbook.results.columns import NOT_MEASURED, check_columns, unique
+from workbook.results.columns import check_columns, unique
 from workbook.show.frames import INTERVAL, check_given, check_values, configuration, estimates, sorted_rows
-from workbook.show.labels import heading, in_order, is_missing, label
-from workbook.show.quantities import (
+from workbook.show.templates import drawn
+from workbook.words import (
     INVERTED_BELOW,
     MISSING,
     NAN,
+    NOT_MEASURED,
     WIDE,
     amount,
     digits_of,
     factor,
     half_width,
+    heading,
+    in_order,
+    is_missing,
+    label,
     lacks_subject,
     metric_of,
     number,
     points,
 )
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 NOT_RUN = "not run"
 EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
 Intervals = Literal["wide", "all"]
-_UNITS = "|".join(sorted({"points", *(re.escape(metric.unit) for metric in METRICS.values() if metric.unit)}))
 CURRENCY = "currency"  # stands for the unit that a device file names
-_WITH_UNIT = re.compile(rf"(.+), ({_UNITS})")
-_NUMBER = re.compile(r"(at (least|most) )?[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
-_WITH_RANGE = re.compile(r"(.*\S) ([(\[].*[)\]])")
-_SHORT = 20  # characters
-_SOFT = 'style="color:var(--lk-soft,inherit);font-weight:normal"'
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,17 @@ class Table:
     reasons: Mapping[tuple[int, str], str] = field(default_factory=dict)  # (row, heading) -> why the value is missing
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        text = "not measured" if self.frame.empty else self.frame.to_string(index=False)
+        text = NOT_MEASURED if self.frame.empty else self.frame.to_string(index=False)
         names = self.frame.columns[self.heads :]
         empty = {row for row in range(len(self.frame)) if all((row, name) in self.reasons for name in names)}
-        failed = [
-            (row, name, why)
+        missing = [
+            f"{configuration(self._row(row))}, {name}: {why}"
             for (row, name), why in self.reasons.items()
             if row not in empty and why not in (NOT_RUN, NOT_MEASURED)  # an empty row shows its reason inline
         ]
-        items = "".join(
-            f"<li>{html.escape(f'{configuration(self._row(row))}, {name}: {why}')}</li>" for row, name, why in failed
-        )
-        missing = f"<details><summary>Missing values: {len(failed)}</summary><ul>{items}</ul></details>"
         table = table_html(self.frame, self.caption, heads=self.heads, best_row=self.best_row, reasons=self.reasons)
-        return {"text/plain": f"{self.caption}\n{text}".strip(), "text/html": table + missing * bool(failed)}
+        folded = drawn("reasons", "Missing values", missing)
+        return {"text/plain": f"{self.caption}\n{text}".strip(), "text/html": table + folded}
 
     def _row(self, row: int) -> dict[str, Any]:
         names = self.data.columns[: self.heads]
@@ -282,63 +279,22 @@ def table_html(
     frame: pd.DataFrame,
     caption: str = "",
     *,
-    name: str = "",
+    name: str = "table",
     kind: str = "",
     heads: int = 1,
     best_row: int | None = None,
-    reasons: Mapping[tuple[int, str], str] | None = None,
-) -> str:
+    reasons: Mapping[tuple[int, str], str] = MappingProxyType({}),
+) -> Markup:
     """Return a frame of texts as an HTML table, escaped except `Markup`. The first `heads` columns name the row.
 
     Without a caption, `name` is the table's label for screen readers. `kind` is a CSS class. A row without any value
     has its reason in one cell; a single missing value has its reason as a tooltip.
     """
-    reasons = reasons or {}
-    head = "".join(f'<th scope="col">{_heading(str(column))}</th>' for column in frame)
-    body = []
-    for place, cells_of_row in enumerate(frame.itertuples(index=False)):
-        row = [cell if isinstance(cell, str) else label("", cell) for cell in cells_of_row]
-        names = "".join(f'<th scope="row"{_kept(text)}>{_inline(text)}</th>' for text in row[:heads])
-        absent = [reasons.get((place, column)) for column in frame.columns[heads:]]
-        if absent and all(absent):
-            cells = f'<td colspan="{len(absent)}" class="lk-words">{_inline(str(absent[0]))}</td>'
-        else:
-            cells = "".join(map(_cell, row[heads:], absent))
-        body.append(f"<tr{' class=lk-best style=font-weight:600' if place == best_row else ''}>{names}{cells}</tr>")
-    if not body:
-        body = [f'<tr><td colspan="{max(len(frame.columns), 1)}">{NOT_MEASURED}: no record has a value</td></tr>']
-    title = f"<caption>{_inline(caption)}</caption>" if caption else ""
-    cells_at = [(place, column) for place in range(len(frame)) for column in frame.columns[heads:]]
-    is_empty = frame.empty or (bool(reasons) and all(cell in reasons for cell in cells_at))
-    classes = " ".join(filter(None, ["lk-table", kind, EMPTY if is_empty else ""]))
-    return (
-        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or name or "table")}">'
-        f'<table class="{classes}">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-    )
-
-
-def _heading(text: str) -> str:
-    """Return a heading as HTML, with its unit in a light colour."""
-    parts = _WITH_UNIT.fullmatch(text)
-    return f"{html.escape(parts[1])} <small {_SOFT}>{html.escape(parts[2])}</small>" if parts else html.escape(text)
-
-
-def _cell(text: str, reason: str | None = None) -> str:
-    if reason:
-        return f'<td class="n"><abbr title="{html.escape(reason)}">{html.escape(text)}</abbr></td>'
-    if isinstance(text, Markup) or (not _NUMBER.fullmatch(text) and text != MISSING):
-        return f"<td{_kept(text)}>{_inline(text)}</td>"
-    ranged = _WITH_RANGE.fullmatch(text)
-    if ranged is None:
-        return f'<td class="n">{html.escape(text)}</td>'
-    return f'<td class="n">{html.escape(ranged[1])} <small {_SOFT}>{html.escape(ranged[2])}</small></td>'
-
-
-def _kept(text: str) -> str:
-    """Return the class attribute that keeps a short text on one line; none for markup, which has its own classes."""
-    return "" if isinstance(text, Markup) else f' class="{"lk-short" if len(text) <= _SHORT else "lk-words"}"'
-
-
-def _inline(text: str) -> str:
-    """Return a text as HTML. Text in backticks, such as a command in a reason, is code."""
-    return text if isinstance(text, Markup) else re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    texts = [
+        [cell if isinstance(cell, str) else label("", cell) for cell in row] for row in frame.itertuples(index=False)
+    ]
+    absent = [[reasons.get((place, column), "") for column in frame.columns[heads:]] for place in range(len(frame))]
+    is_empty = frame.empty or (bool(reasons) and all(map(all, absent)))
+    classes = " ".join(filter(None, [kind, EMPTY if is_empty else ""]))
+    columns = list(map(str, frame.columns))
+    return drawn("table", columns, texts, caption, name, classes, heads, absent, best_row)

@@ -12,15 +12,19 @@ a folder of the user, which the index then names: nothing is written there.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, PositiveInt
 
-from labkit.errors import UserError, one_of
+from labkit.data.identity import JPEG_ENDINGS
+from labkit.errors import DataError, UserError, one_of
 from labkit.files import rewriting, users_path
+from workbook.hardware.limits import usable_threads
 from workbook.storage.page_cache import sync_file_system
 
 FORMS = ("jpeg", "shards", "tfrecord", "cache")
@@ -156,3 +160,51 @@ def checksum_of(samples: Sequence[Sample]) -> str:
     for sample in samples:
         digest.update(f"{sample.path}\t{sample.label}\t{sample.file_bytes}\n".encode())
     return digest.hexdigest()[:12]
+
+
+LAYOUT = "the layout is train/<class>/*.JPEG, one folder of images per class"
+
+
+def scan(root: Path, images: int | None = None) -> Index:
+    """Return the index of a user's folder. A class is the position of its folder's name in sorted order.
+
+    With `images`, it holds so many of the files, evenly over their sorted names; all if there are fewer.
+
+    Raise DataError for a folder of another layout, and one without a readable image.
+    """
+    train = root / "train"
+    try:
+        classes = sorted(entry.name for entry in train.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        folders = [f"train/{name}" for name in classes]
+        changed = changed_ns(root, ["train", *folders])  # before the scan, so that a later change is seen
+        with ThreadPoolExecutor(usable_threads()) as threads:
+            files_of_classes = list(threads.map(lambda name: _scan_class(root, name), folders))
+    except OSError as error:
+        raise DataError(f"{error.filename or train} can't be read ({error.strerror}); {LAYOUT}.") from error
+    samples = [Sample(path, label, size) for label, files in enumerate(files_of_classes) for path, size in files]
+    if images is not None and images < len(samples):
+        samples = [samples[place * len(samples) // images] for place in range(images)]
+    if not samples:
+        raise DataError(f"{train} holds no JPEG file that can be read; {LAYOUT}.")
+    return Index(
+        form="jpeg",
+        classes=len(classes),
+        images=len(samples),
+        checksum=checksum_of(samples),
+        samples=samples,
+        root=str(root),
+        changed_ns=changed,
+    )
+
+
+def _scan_class(root: Path, folder: str) -> list[tuple[str, int]]:
+    """Return path and size of the image files of a class, without empty ones and links to nothing.
+
+    Contents are not read, which would take hours for ImageNet: readers count images that can't be read or decoded.
+    """
+    with os.scandir(root / folder) as entries:
+        images = [
+            entry for entry in entries if entry.name.lower().endswith(JPEG_ENDINGS) and not entry.name.startswith(".")
+        ]
+        files = [(f"{folder}/{image.name}", image.stat().st_size) for image in images if image.is_file()]
+    return sorted((path, size) for path, size in files if size)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,8 @@ from labkit.data.cache import cache_dir, writing
 from labkit.data.random_bits import check_seed, permutation
 from labkit.errors import LabkitError, UserError, one_of
 from labkit.files import replacing, users_path
+from workbook.hardware.limits import usable_threads
+from workbook.lifetime import end_with_parent
 from workbook.storage import images as drawn
 from workbook.storage.forms import (
     FORMS,
@@ -34,12 +38,31 @@ from workbook.storage.forms import (
     checksum_of,
     open_stored,
     read_index,
+    scan,
     write_index,
 )
 from workbook.storage.pack import EDGE_PX, IMAGES_FILE, LABELS_FILE, pack_file, why_not_made, write_cache
 from workbook.storage.page_cache import file_system
-from workbook.storage.processes import in_processes
-from workbook.storage.user_folder import scan
+
+BYTES_PER_PROCESS = 32_000_000  # a process takes a second to start, and drawing this many bytes takes two
+
+
+def in_processes(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, work_bytes: int) -> Iterator[Any]:
+    """Yield the results of `function` for each task as they come, from several processes if there is enough work."""
+    processes = min(usable_threads(), len(tasks), 1 + work_bytes // BYTES_PER_PROCESS)
+    if processes < 2:
+        yield from (function(*task) for task in tasks)
+        return
+    # This process may have threads and a GPU, which a forked process can't use.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool:
+        futures: list[Future[Any]] = [pool.submit(function, *task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
 
 Progress = Callable[[str, int, int], None]  # form, images done, images in all
 

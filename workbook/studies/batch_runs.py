@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbook.results.columns import NOT_MEASURED, RECORDS
+from workbook.results.columns import RECORDS
 from workbook.results.estimates import EQUAL
-from workbook.show.labels import label
 from workbook.studies.planner import Planner, Sweep
 from workbook.studies.values import told
 from workbook.trials.trial import Trial
+from workbook.words import NOT_MEASURED, label
 
 FIXED, SCALED = "fixed", "scaled"
 EPOCHS, UPDATES, SECONDS = "epochs", "updates", "seconds"

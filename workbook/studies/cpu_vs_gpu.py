@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from workbook.hardware.profile import Profile
-from workbook.show.frames import sorted_rows
-from workbook.show.labels import label, phrase
+from workbook.show.frames import phrases, sorted_rows
 from workbook.studies import sweeps
 from workbook.studies.sweeps import BASELINE, OPTIMISED
 from workbook.trials.trial import OF_NETWORKS
+from workbook.words import label
 
 _ALIKE = ["workload", "image_px", "batch"]  # equal on CPU and GPU, besides the network
 
@@ -24,18 +24,9 @@ def networks(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = frame[frame["workload"].isin(OF_NETWORKS)].sort_values("workload", ascending=False, kind="stable")
     rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads", "devices"])
-    settings = [", ".join(map(phrase, _ALIKE, values)) for values in rows[_ALIKE].itertuples(index=False)]
-    fields = ["mode", "precision", "threads", "devices"]
-    named = [_configuration(*values) for values in rows[fields].itertuples(index=False)]
-    return rows.assign(
-        setting=pd.Series(settings, rows.index, object), configuration=pd.Series(named, rows.index, object)
-    )
-
-
-def _configuration(mode: str, precision: str, threads: int, devices: int) -> str:
-    of_threads = [phrase("threads", threads)] if threads else []
-    of_devices = [f"{devices} GPUs"] if devices > 1 else []
-    return ", ".join([mode, label("precision", precision), *of_threads, *of_devices])
+    unusual = rows.assign(threads=rows["threads"].replace(0, None), devices=rows["devices"].replace(1, None))
+    named = phrases(unusual, ["mode", "precision", "threads", "devices"])
+    return rows.assign(setting=phrases(rows, _ALIKE), configuration=named)
 
 
 def sides(rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import one_of
+from workbook import words
 from workbook.studies.planner import Sweep
 from workbook.studies.sweeps import BASELINE
-from workbook.trials.recipes import HOST_SETTING_TITLES, PLAIN, TUNED_FIELDS, Recipe
+from workbook.trials.recipes import PLAIN, TUNED_FIELDS, Recipe
 from workbook.trials.trial import RETIRED, Trial
 
 # TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
@@ -27,7 +28,7 @@ _OF_RECORDS: dict[str, Recipe] = {setting: {"host_setting": setting} for setting
 # Names of the changes for readers, in the order of the table.
 TITLES = {
     "": BASELINE,
-    **HOST_SETTING_TITLES,
+    **words.TITLES["host_setting"],
     "fused": "fused SGD",
     "channels_last": "channels last",
     "tf32": "TF32",

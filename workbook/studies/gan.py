@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-from markupsafe import Markup
 
 from workbook.show import Table
+from workbook.show.templates import drawn
 from workbook.trials.recipes import ADVERSARIAL
 
 GRIDS = {
@@ -44,7 +44,7 @@ def pictures(grids: pd.DataFrame, caption: str) -> Table:
     `grids` are rows of `Results.facts`, whose `value` is a grid of images as PNG in base64.
     """
     first = grids[grids["pass_number"] == grids["pass_number"].min()].drop_duplicates("field").set_index("field")
-    image, texts = Markup('<img src="data:image/png;base64,{}" alt="{}">'), first["value"].to_dict()
-    cells = {title: [image.format(texts[name], title)] for name, title in GRIDS.items() if name in texts}
+    texts = first["value"].to_dict()
+    cells = {title: [drawn("picture", texts[name], title)] for name, title in GRIDS.items() if name in texts}
     frame = pd.DataFrame(cells, dtype=object)
     return Table(frame, frame, caption if cells else "", heads=0)

@@ -11,9 +11,9 @@ from workbook.results import Results, estimate, load
 from workbook.results.columns import QUANTITY, WHAT_RAN
 from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
-from workbook.show import heading
 from workbook.show.frames import INTERVAL
 from workbook.trials.trial import ASKED_AFTER
+from workbook.words import heading
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a

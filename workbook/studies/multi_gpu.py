@@ -8,37 +8,25 @@ import pandas as pd
 
 from labkit.models import MODELS
 from workbook.results import ratio
+from workbook.show.frames import phrases
 from workbook.studies.planner import Planner
 from workbook.studies.values import times
 from workbook.trials.recipes import on_devices
+from workbook.words import devices_name, label
 
 ONE, EACH, TOTAL, STALE = "one worker", "fixed batch per GPU", "fixed total batch", "asynchronous SGD"
 SHOWN = (EACH, TOTAL, STALE)  # recipes that the study's answer reports
 LINEAR = pd.DataFrame({"value": [1.0], "label": ["linear"]})
-WAYS = {"direct": "direct", "host": "through host memory", "sockets": "sockets"}
-MESSAGES = {"all_reduce": "all-reduce", "peer_copy": "copy to the next"}
-_NETWORKS = {"ethernet": "Ethernet", "infiniband": "InfiniBand", "any": "network"}
+MESSAGES = ("all_reduce", "peer_copy")
 _SETTING = ["framework", "model", "image_px", "mode", "precision", "batch"]
 _SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
 
 
-def counted(lab: Planner) -> str:
-    """Return the number of all devices of a study in words: `1 GPU`, `2 GPUs`, `2 processes`."""
-    return _counted(lab.profile.device.kind, lab.device_counts[-1])
-
-
 def placed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a column `on`, the devices of each: `2 GPUs`, `2 processes`, `8 GPUs of 2 nodes`."""
-    on = [
-        _counted(device, devices) + (f" of {nodes} nodes" if nodes > 1 else "")
-        for device, devices, nodes in frame[["device", "devices", "nodes"]].itertuples(index=False)
-    ]
+    rows = frame[["device", "devices", "nodes"]].itertuples(index=False)
+    on = [devices_name(device, devices, nodes) for device, devices, nodes in rows]
     return frame.assign(on=pd.Series(on, index=frame.index, dtype=object))
-
-
-def _counted(device: str, devices: int) -> str:
-    name, plural = ("GPU", "s") if device == "cuda" else ("process", "es")
-    return f"{devices} {name}{plural if devices != 1 else ''}"
 
 
 def scaled(frame: pd.DataFrame) -> pd.DataFrame:
@@ -138,10 +126,10 @@ def messages(frame: pd.DataFrame) -> pd.DataFrame:
 
     In an all-reduce over a ring of n devices, each sends 2 (n - 1) / n of the data (busbw in nccl-tests).
     """
-    sent = ways(placed(frame[frame["workload"].isin(list(MESSAGES))].sort_values("size", kind="stable")))
+    sent = ways(placed(frame[frame["workload"].isin(MESSAGES)].sort_values("size", kind="stable")))
     ring = (2 * (sent["devices"] - 1) / sent["devices"]).where(sent["workload"] == "all_reduce", 1.0)
     return sent.assign(
-        message=sent["workload"].map(MESSAGES),
+        message=phrases(sent, ["workload"]),
         bytes=sent["size"].map(_size),
         bytes_per_s=sent["bytes_per_s"] * ring,
     )
@@ -183,7 +171,7 @@ def nominal(lab: Planner) -> pd.DataFrame:
 def ways(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a column `way`, the connection between the devices; processes on a CPU use sockets."""
     names = [
-        _NETWORKS[network] if nodes > 1 else WAYS[way if device == "cuda" else "sockets"]
+        label("network", network) if nodes > 1 else label("interconnect", way if device == "cuda" else "sockets")
         for device, nodes, way, network in frame[["device", "nodes", "interconnect", "network"]].itertuples(index=False)
     ]
     return frame.assign(way=pd.Series(names, index=frame.index, dtype=object))

@@ -8,7 +8,7 @@ from labkit.errors import UserError
 from labkit.models import MODELS
 from workbook.studies.planner import Planner
 from workbook.trials import recipes
-from workbook.trials.trial import ARRANGEMENTS, INTERCONNECTS, NO_DATA, Trial
+from workbook.trials.trial import NO_DATA, WORDS, Trial
 
 MOST_WORKERS = 16  # each worker is a process with its own context on the device
 
@@ -79,7 +79,7 @@ def jobs(lab: Planner) -> list[Trial]:
     most = _most(lab)
     on = [1] if lab.profile.device.kind == "cuda" else []
     on += [most] if most > 1 and most % 2 == 0 else []
-    about: dict[str, Any] = {"arrangement": list(ARRANGEMENTS), "devices": on, **_each(lab)}
+    about: dict[str, Any] = {"arrangement": list(WORDS["arrangement"]), "devices": on, **_each(lab)}
     sweep = lab.sweep
     images = lab.trials(model=sweep["paired"], batch=sweep["paired_batch"], **_plain(lab), **about)
     return images + lab.trials(model=sweep["paired_words"], batch=sweep["words_batch"], data="reuters", **about)
@@ -91,7 +91,7 @@ def links(lab: Planner) -> list[Trial]:
     if most == 1:
         return []
     # Processes on a CPU have only one interconnect.
-    interconnects = INTERCONNECTS if lab.profile.device.kind == "cuda" else INTERCONNECTS[:1]
+    interconnects = WORDS["interconnect"][: None if lab.profile.device.kind == "cuda" else 1]
     ways = {"devices": most, "interconnect": interconnects}
     grid = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
     grid += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from workbook.show.labels import label
-
-_NOT_NETWORKS = {"idle": "idle", "matmul": "matrix product"}
+from workbook.show.frames import phrases
 
 
 def loads(frame: pd.DataFrame) -> pd.DataFrame:
@@ -15,9 +13,9 @@ def loads(frame: pd.DataFrame) -> pd.DataFrame:
     `frame` is a table of results. The idle process and the matrix product have no execution mode.
     """
     kept = frame[frame["batch"].isna() | (frame["batch"] == frame["batch"].max())]
-    others = kept["workload"].map(_NOT_NETWORKS)
-    names = others.fillna(kept["model"].map(lambda model: label("model", model)))
-    return kept.assign(load=names, mode=kept["mode"].where(others.isna(), ""))
+    trains = kept["workload"] == "train"
+    names = phrases(kept, ["model"]).where(trains, phrases(kept, ["workload"]))
+    return kept.assign(load=names, mode=kept["mode"].where(trains, ""))
 
 
 def ranges(drawn: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Rules of the study of a training step: its parts, and what bounds it.
+"""The study of a training step: its trials, the parts of a step, and what bounds it.
 
 A profiler does not slow a GPU's kernels, only the host that launches them. So the duration of kernels comes from the
 trace, and the duration of the step from its timing. On a CPU the profiler slows the operators too, so parts are shares
@@ -7,14 +7,20 @@ of the traced step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
+from labkit.models import MODELS
 from workbook.results import Results, estimate
 from workbook.results.columns import WHAT_RAN
-from workbook.show.labels import label, phrase
+from workbook.show.frames import phrases
+from workbook.studies import free_speed
+from workbook.studies.planner import Planner, Sweep
 from workbook.studies.values import value_of
+from workbook.trials import recipes
 from workbook.trials.trial import ASKED_AFTER, Trial
 
 # Classes of kernels per part of a figure. The update counts as element-wise, like its kernels: in a captured step they
@@ -56,9 +62,9 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["learning_rate"] == Trial().learning_rate]
     for field in ("traced_iterations", "steps_before"):
         rows = rows[rows[field].isin(rows[field].mode()[:1])]
-    networks = [f"{label('model', model)}, {px} px" for model, px in zip(rows["model"], rows["image_px"], strict=True)]
-    names = [f"{network}, {phrase('batch', batch)}" for network, batch in zip(networks, rows["batch"], strict=True)]
-    return rows.assign(network=networks, configuration=names).sort_values("image_px", ascending=False, kind="stable")
+    named = [("network", ["model", "image_px"]), ("configuration", ["model", "image_px", "batch"])]
+    rows = rows.assign(**{name: phrases(rows, columns) for name, columns in named})
+    return rows.sort_values("image_px", ascending=False, kind="stable")
 
 
 def chosen(rows: pd.DataFrame) -> pd.DataFrame:
@@ -179,3 +185,85 @@ def samples(frame: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     ends = traced[few != many].assign(sample=few.map({True: "few", False: "many"}))
     shares = shares_of_kernels(kernels).rename_axis("part", axis=1).stack().rename("share").reset_index()
     return ends.merge(shares, on="record")
+
+
+# ---- the trials, from the sizes of the sweep -------------------------------------------------------------------------
+
+SMALL_PX = 32
+
+
+def traced(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return the timed trainings of the study, each once, with the sweep's number of steps traced afterwards.
+
+    Other studies call it with this study's sweep, to know which of their configurations it traces.
+    """
+    trials = plain(lab, sweep) + tuned(lab, sweep) + rated(lab, sweep) + shared(lab, sweep)
+    return [replace(trial, traced_iterations=sweep["traced_iterations"]) for trial in dict.fromkeys(trials)]
+
+
+def plain(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return the baseline over batches: networks at their native size, and at 32 px.
+
+    Its loader copies the numbers of each batch's samples to the device; other loaders would show no copy in the trace.
+    """
+    trials = _at_own_size(lab, sweep["large"], batch=sweep["large_batch"])
+    trials += _at_own_size(lab, sweep["larger"], batch=sweep["larger_batch"])
+    trials += lab.trials(model=sweep["small"], image_px=SMALL_PX, batch=sweep["small_batch"])
+    return trials + lab.trials(model=sweep["bound"], image_px=SMALL_PX, batch=sweep["bound_batch"])
+
+
+def tuned(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return the same networks in optimised modes, which remove the gaps between kernels."""
+    modes = recipes.tuned(lab.profile.device.kind)
+    trials: list[Trial] = []
+    for name in sweep["tuned_engines"]:
+        trials += _at_own_size(lab, sweep["tuned"], batch=sweep["tuned_batch"], **modes[name])
+        small = {"image_px": SMALL_PX, "batch": sweep["tuned_small_batch"]}
+        trials += lab.trials(model=sweep["tuned_small"], **small, **modes[name])
+    compiled = {"batch": sweep["compiled_batch"], **modes[sweep["compiled_engine"]]}
+    return trials + _at_own_size(lab, sweep["compiled"], **compiled)
+
+
+def rated(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return the baseline at other learning rates: a claim says that they make no difference to the speed."""
+    rates = {"learning_rate": sweep["learning_rates"], "batch": sweep["rated_batch"]}
+    return _at_own_size(lab, sweep["rated"], **rates)
+
+
+def shared(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return DataParallel on all GPUs, if there are several: one process copies the weights and splits each batch.
+
+    Larger scales include fewer GPUs too. A batch that the GPUs cannot share evenly is left out.
+    """
+    counts = [n for n in lab.device_counts if n > 1] if lab.profile.device.kind == "cuda" else []
+    trials: list[Trial] = []
+    for devices in counts if sweep["shared_by_fewer"] else counts[-1:]:
+        batches = [batch for batch in sweep["shared_batch"] if batch % devices == 0]
+        way = {"devices": devices, "parallel": "one_process", "scaling": "strong"}
+        trials += _at_own_size(lab, sweep["shared"], batch=batches, **way)
+    return trials
+
+
+def sampled(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return trials that differ only in how many of their steps are traced: a claim compares few steps with many."""
+    about = {"image_px": SMALL_PX, "batch": sweep["sampled_batch"], "steps_before": sweep["steps_before"]}
+    return lab.trials(model=sweep["sampled"], **about, traced_iterations=sweep["sampled_iterations"])
+
+
+def free(lab: Planner, sweep: Sweep) -> list[Trial]:
+    """Return the baseline of one network, and each single change to it that leaves the model as it is.
+
+    They are trained at 32 px and at a larger size, where the host has less influence. Without a change for a size
+    there is no baseline either.
+    """
+    small = {"image_px": SMALL_PX, "batch": sweep["free_batch"]}
+    large = {"image_px": sweep["free_large_px"], "batch": sweep["free_large_batch"]}
+    trials: list[Trial] = []
+    for size, names in ((small, sweep["free_changes"]), (large, sweep["free_large_changes"])):
+        loops = [recipes.PLAIN, *map(free_speed.one_change, names)] if names else []
+        trials += [trial for loop in loops for trial in lab.trials(model=sweep["free_model"], **size, **loop)]
+    return trials
+
+
+def _at_own_size(lab: Planner, models: Iterable[str], **about: Any) -> list[Trial]:
+    return [trial for name in models for trial in lab.trials(model=name, image_px=MODELS[name].native_px, **about)]

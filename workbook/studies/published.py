@@ -6,7 +6,7 @@ import pandas as pd
 
 from workbook.claims.papers import load_papers
 from workbook.hardware.profile import load_profile
-from workbook.show.labels import label
+from workbook.words import label
 
 
 def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from workbook.studies import inference_trials, profile_trials
+from workbook.studies import inference_trials, profile
 from workbook.studies.planner import Planner, Sweep
 from workbook.trials import recipes
 from workbook.trials.trial import ASKED_AFTER, Trial
@@ -25,7 +25,7 @@ def shared(lab: Planner, trials: Iterable[Trial]) -> list[Trial]:
     that asks for something itself, or for energy windows, stays as it is.
     """
     asked = inference_trials.queried(lab, lab.profile.sweep(LATENCIES, lab.scale))
-    asked += profile_trials.traced(lab, lab.profile.sweep(TRACES, lab.scale))
+    asked += profile.traced(lab, lab.profile.sweep(TRACES, lab.scale))
     exchanges: Sweep = lab.profile.sweep(EXCHANGES, lab.scale)
     by_configuration = {_configuration(trial.only_timed()): trial for trial in asked}
 

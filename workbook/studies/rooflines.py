@@ -9,10 +9,8 @@ import pandas as pd
 from workbook.hardware.profile import Profile
 from workbook.results import estimate
 from workbook.results.roofline import bound, nominal_of, planned_work
-from workbook.show import label
-from workbook.show.labels import in_order
-from workbook.trials.recipes import mode_name
 from workbook.trials.trial import OF_NETWORKS, Trial
+from workbook.words import in_order, label, mode_name
 
 _ASKED = ["mode", "precision", "model", "image_px", "batch"]
 

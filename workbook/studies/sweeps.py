@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from workbook.trials.recipes import AS_INSTALLED, CAREFUL, STRICT
+from workbook.words import AS_INSTALLED, CAREFUL, STRICT
 
 NEAR_PEAK = 0.9
 BASELINE, ORDINARY, OPTIMISED = "baseline", "ordinary PyTorch", "optimised"

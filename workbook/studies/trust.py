@@ -10,9 +10,9 @@ import pandas as pd
 from labkit.timing.step import doubts
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
-from workbook.show.labels import heading, label
 from workbook.studies.values import span_of
 from workbook.trials.trial import configuration, without_data
+from workbook.words import heading, label
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from labkit.errors import UserError
 from workbook.results import is_report
-from workbook.results.columns import NOT_MEASURED, check_columns, check_kind, listed
-from workbook.show.labels import label
-from workbook.show.quantities import INVERTED_BELOW, VAGUE_DIGITS, digits_of, number, points
+from workbook.results.columns import check_columns, check_kind, listed
+from workbook.words import INVERTED_BELOW, NAN, NOT_MEASURED, VAGUE_DIGITS, digits_of, label, number, points
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
@@ -22,13 +22,19 @@ def value_of(estimates: pd.DataFrame, **where: Any) -> float:
     >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
     (10.0, nan)
     """
+    return _interval(estimates, where)[0]
+
+
+def _interval(estimates: pd.DataFrame, where: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return the value of the first row with these column values, and the ends of its interval; NaN if missing."""
     rows = estimates
     check_columns(estimates, [*where, "value"])
     for name, wanted in where.items():
         check_kind(estimates, name, wanted)
         rows = rows[rows[name] == wanted]
-    first = rows["value"].head(1).astype(float)  # None becomes NaN
-    return float(first.iloc[0]) if len(first) else float("nan")
+    first = rows.head(1).reindex(columns=["value", "low", "high"]).astype(float)  # None becomes NaN
+    value, low, high = first.iloc[0] if len(first) else (NAN, NAN, NAN)
+    return float(value), float(low), float(high)
 
 
 def one_of_column(frame: pd.DataFrame, column: str, value: Any) -> Any:
@@ -54,7 +60,7 @@ def share(part: float, whole: float) -> float:
     >>> share(1.0, 4.0), share(1.0, 0.0), share(float("nan"), 4.0)
     (0.25, nan, nan)
     """
-    return float(part) / float(whole) if whole and not pd.isna(whole) else float("nan")
+    return float(part) / float(whole) if whole and not pd.isna(whole) else NAN
 
 
 def text_of(value: float, unit: str = "", digits: int = 3) -> str:
@@ -86,9 +92,7 @@ def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where
     >>> told(gains, "times", model="resnet50"), told(gains, "times", model="vgg16")
     ('about 4.0 times', 'not measured')
     """
-    value, low, high = (
-        scale * value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high")
-    )
+    value, low, high = (scale * end for end in _interval(estimates, where))
     vague = not pd.isna(value) and (pd.isna(high - low) or digits_of(value, low, high) == VAGUE_DIGITS)
     return f"about {text_of(value, unit, VAGUE_DIGITS)}" if vague else text_of(value, unit)
 
@@ -100,7 +104,7 @@ def times(ratios: pd.DataFrame, **where: Any) -> str:
     >>> times(gains, batch=1), times(gains, batch=64), times(gains, batch=256)
     ('4.00 times', 'no difference found', 'not measured')
     """
-    low, high = (value_of(ratios.assign(value=ratios[end]), **where) for end in ("low", "high"))
+    _, low, high = _interval(ratios, where)
     return "no difference found" if low <= 1 <= high else told(ratios, "times", **where)
 
 
@@ -113,8 +117,11 @@ def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
     >>> range_of(lost, "points", model="vgg16"), range_of(lost.assign(low=0.95, high=1.32), "times", model="vgg16")
     ('−0.02 to +0.22 points', '0.95 to 1.3 times')
     """
-    value, low, high = (value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high"))
-    written = points if unit == "points" else _two_digits
+    value, low, high = _interval(estimates, where)
+
+    def written(end: float, *beside: float) -> str:
+        return points(end, *beside) if unit == "points" else text_of(end, "times", VAGUE_DIGITS).removesuffix(" times")
+
     if pd.isna(value):
         return NOT_MEASURED
     if pd.isna(low) or pd.isna(high):
@@ -130,10 +137,6 @@ def span_of(values: pd.Series, unit: str = "", digits: int = 3) -> str:
     """
     low, high = (text_of(end, unit, digits) for end in (values.min(), values.max()))
     return high if low == high else f"{low.removesuffix(f' {unit}')} to {high}"
-
-
-def _two_digits(value: float, *_: float) -> str:
-    return text_of(value, "times", VAGUE_DIGITS).removesuffix(" times")
 
 
 def largest(estimates: pd.DataFrame) -> pd.Series:
@@ -159,4 +162,4 @@ def _extreme(estimates: pd.DataFrame, place: str) -> pd.Series:
     if len(measured):
         return measured.loc[getattr(measured["value"], place)()]
     numbers = estimates.select_dtypes("number").columns
-    return pd.Series({name: float("nan") if name in numbers else NOT_MEASURED for name in estimates.columns})
+    return pd.Series({name: NAN if name in numbers else NOT_MEASURED for name in estimates.columns})

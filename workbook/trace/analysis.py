@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from workbook.records.traced import RULES, SECTIONS, Memory, Piece, Traced
-from workbook.trace import on_device, on_host
+from workbook.trace.activity import activity_on_device, activity_on_host
 from workbook.trace.classes import class_of_call
 from workbook.trace.events import Events, UntracedError
+from workbook.trace.files import read_trace
 from workbook.trace.kernels import computing
 from workbook.trace.pieces import Cut, cut
-from workbook.trace.reading import read_trace
 from workbook.trace.sums import LONGEST, NUMBERS, Sums
 
 Of = Literal["kernels", "operators"]
@@ -47,7 +47,7 @@ class Analysis:
             raise UntracedError("the profiler saw no kernels in the steps: the driver may not let users trace kernels")
         if of == "operators" and not len(computing(piece.events)):
             raise UntracedError("the profiler saw no operator of PyTorch in the steps")
-        sums = on_device.look(piece) if of == "kernels" else on_host.look(piece)
+        sums = activity_on_device(piece) if of == "kernels" else activity_on_host(piece)
         self._of = of
         self._sums.add(sums)
         self._pieces.append(

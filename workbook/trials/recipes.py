@@ -12,7 +12,6 @@ papers are judged on `plain`. The recipes differ in precision too, whose effect 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -214,7 +213,7 @@ def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Ite
     emulated = "bf16" if kind == "cpu" and not has_bf16(cpu_features) else ""
     chosen = []
     for name in names:
-        recipe = _SIDES[kind, workload].get(one_of("tuned engine", name, valid))
+        recipe = _SIDES[kind, workload].get(one_of("tuned mode", name, valid))
         if recipe is not None and recipe.get("precision", "fp32") != emulated:
             chosen.append(dict(recipe))
     return chosen
@@ -244,61 +243,6 @@ def is_plain(trial: Trial) -> bool:
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in TUNED_FIELDS)
 
 
-# Names of the references for readers. `CAREFUL` names an eager loop with PyTorch's own means, in any precision.
-STRICT, AS_INSTALLED, CAREFUL = "baseline", "PyTorch as installed", "tuned eager"
-# Names of the other execution modes. Precision is shown beside them.
-_MODES = MappingProxyType(
-    {
-        "eager": "eager",
-        "compile": "compiled",
-        "graph": "CUDA graph",
-        "compile+graph": "compiled + CUDA graph",
-        "triton+graph": "fused Triton kernels + CUDA graph",
-        "openvino": "OpenVINO",
-        "function": "tf.function",
-        "xla": "XLA",
-    }
-)
-# The same of host settings, which only records have.
-HOST_SETTING_TITLES = MappingProxyType(
-    {
-        "calling_thread": "backward on the calling thread",
-        "two_cores": "two cores",
-        "calling_thread+two_cores": "backward on the calling thread, two cores",
-        "no_benchmark": "no cuDNN benchmark",
-    }
-)
-
-
-def mode_name(trial: Trial) -> str:
-    """Return the name of a trial's execution mode: `baseline` is `plain` (eager, FP32, PyTorch's default SGD).
-
-    Different modes have different names: a step that updates FP32 weights is not a step that keeps FP32 masters.
-
-    >>> mode_name(Trial()), mode_name(Trial(engine="graph", optimizer="sgd_fused"))
-    ('baseline', 'CUDA graph, fused SGD')
-    """
-    if is_plain(trial):
-        return STRICT
-    if trial.engine == "eager" and trial.host_setting == "default":
-        if trial.precision == "default":
-            return AS_INSTALLED
-        if trial.optimizer == "sgd_fused" or (trial.workload == "infer" and trial.memory_format == "channels_last"):
-            return CAREFUL
-    fused = _FUSED if trial.optimizer == "sgd_fused" else ""
-    return _joined((_MODES[trial.engine], fused, HOST_SETTING_TITLES.get(trial.host_setting, "")))
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return ", ".join(filter(None, parts))
-
-
-_FUSED = "fused SGD"
-# Every name of an execution mode.
-_COMPOSED = map(_joined, product(_MODES.values(), ("", _FUSED), ("", *HOST_SETTING_TITLES.values())))
-MODE_NAMES = (STRICT, AS_INSTALLED, CAREFUL, *(name for name in _COMPOSED if name != f"eager, {_FUSED}"))
-
-
 _DEFAULT = Trial()
 # Fields in which the baseline and the recipes differ; a loader alone makes no other execution mode.
 TUNED_FIELDS = ("framework", "engine", "precision", "memory_format", "optimizer", "host_setting")
@@ -326,7 +270,7 @@ def of_framework(framework: str, engines: Iterable[str], precision: str) -> list
     valid = list(dict.fromkeys(engine for names in FRAMEWORK_ENGINES.values() for engine in names))
     chosen: list[Recipe] = []
     for engine in engines:
-        if one_of("engine of a framework", engine, valid) in own:
+        if one_of("mode of a framework", engine, valid) in own:
             in_torch = in_precision(engine, precision) if framework == "torch" else {}
             chosen.append({**in_torch, "framework": framework, "engine": engine, "precision": precision})
     return chosen

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbook.errors import Cause, Unsupported
-from workbook.trials.trial import Trial
+
+if TYPE_CHECKING:
+    from workbook.trials.trial import Trial
 
 
 class Rule(NamedTuple):
     """A reason why trials cannot run, as a sentence without a full stop.
 
     `refuses` is true for these trials. The reason may name its result (`{value}`) and fields of the trial (`{engine}`).
+    A rule with the cause `here`, or with `asks_machine`, depends on the machine too, and the others on the trial alone.
     """
 
     cause: Cause
     refuses: Callable[[Trial], object]
     reason: str = "{value}"
+    asks_machine: bool = False
 
 
 def given(condition: Callable[[Trial], bool], rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -28,8 +32,18 @@ def given(condition: Callable[[Trial], bool], rules: Iterable[Rule]) -> tuple[Ru
     )
 
 
-def check(rules: Iterable[Rule], trial: Trial) -> None:
-    """Raise Unsupported with the reason and cause of the first rule that refuses the trial."""
+def refusal(rules: Iterable[Rule], trial: Trial, *, elsewhere: bool = False) -> Unsupported | None:
+    """Return the reason and cause of the first rule that refuses the trial; None if no rule does.
+
+    With `elsewhere`, the trial will run on another machine: only rules on the trial alone count.
+    """
     for rule in rules:
-        if value := rule.refuses(trial):
-            raise Unsupported(rule.reason.format(value=value, **vars(trial)), rule.cause)
+        if not (elsewhere and (rule.asks_machine or rule.cause == "here")) and (value := rule.refuses(trial)):
+            return Unsupported(rule.reason.format(value=value, **vars(trial)), rule.cause)
+    return None
+
+
+def check(rules: Iterable[Rule], trial: Trial) -> None:
+    """Raise the refusal of a trial."""
+    if refused := refusal(rules, trial):
+        raise refused

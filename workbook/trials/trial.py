@@ -10,185 +10,34 @@ import itertools
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from numbers import Integral
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
 from labkit.errors import UserError, one_of, unknown
+from workbook.trials import parts
 from workbook.trials.own_module import source_hash_of
+from workbook.trials.parts import PARTS, fields_of
+from workbook.trials.rules import Rule, refusal
 
 # PyTorch itself, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
-# `openvino` (a CPU library) and `triton+graph` (labkit's kernels on a GPU, also in INT8) only predict.
-# `function` and `xla` are for Keras: TensorFlow's traced function without a compiler, and XLA's programs.
-ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
-# `fp32` is strict: without TF32. `default` leaves PyTorch's own settings: on GPUs since Ampere TF32 in convolutions and
-# not in matrix products, and cuDNN's algorithms by rules.
-PRECISIONS = ("fp32", "default", "tf32", "fp16", "bf16", "fp8", "int8")
-DEVICES = ("cuda", "cpu")
-# Between GPUs. `direct`: from GPU to GPU over the link they have; `host`: through the host's memory; `sockets`: through
-# the operating system's network, as between machines.
-INTERCONNECTS = ("direct", "host", "sockets")
-# Between nodes. `any`: the library's choice; `ethernet`: sockets over Ethernet; `infiniband`: InfiniBand's verbs.
-NETWORKS = ("any", "ethernet", "infiniband")
-# For training: one job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two
-# jobs that take turns on all devices.
-ARRANGEMENTS = ("alone", "at_once", "in_sequence")
-# The valid values of the fields that hold one of several words.
-WORDS = MappingProxyType(
-    {
-        "engine": ENGINES,
-        "precision": PRECISIONS,
-        "memory_format": ("contiguous", "channels_last"),
-        "device": DEVICES,
-        "schedule": ("constant", "one_cycle", "warm_up"),
-        # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`:
-        # the order is on the device too, and one kernel makes the batch.
-        "loader": ("indexed", "device"),
-        # For inference. `excluded`: normalised images are on the device, and results stay there; `included`: image
-        # bytes come from the host's memory, and the predicted classes return to it.
-        "copies": ("excluded", "included"),
-        # For inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
-        "weights": ("initial", "trained"),
-        # On several devices. `weak`: each device gets `batch` images per step; `strong`: all devices share `batch`.
-        "scaling": ("weak", "strong"),
-        "arrangement": ARRANGEMENTS,
-        # Gradients of several devices are averaged, or applied in turn, when they are stale.
-        "updates": ("synchronous", "asynchronous"),
-        # For whole training runs. `apart`: one device per process; `together`: all processes share one device, which
-        # shows what several devices learn, but not how fast they are.
-        "placement": ("apart", "together"),
-        "interconnect": INTERCONNECTS,
-        "network": NETWORKS,
-        "gradient_precision": ("fp32", "fp16", "bf16"),  # in which several devices exchange gradients
-        # For training on several devices of a machine. `ranks`: one process per device, gradients averaged;
-        # `one_process`: one process that copies the weights to all devices in each step (PyTorch's DataParallel).
-        "parallel": ("ranks", "one_process"),
-        # For a WGAN: the critic's slope is bounded by clipping its weights, or by a penalty on its gradients.
-        "constraint": ("clipping", "gradient_penalty"),
-        # For eager training in one process. `calling_thread`: the backward pass ran on the thread that called it, not
-        # on a thread of autograd's; `two_cores`: all threads of the process ran on two cores; `no_benchmark`: cuDNN
-        # chose its algorithms by rules, as is PyTorch's default, instead of timing them first.
-        "host_setting": ("default", "calling_thread", "two_cores", "calling_thread+two_cores", "no_benchmark"),
-        # How the images lie on the disk. `embedded`: in labkit's own cache, as for all trials without a reader.
-        # `workbook.storage` explains the others.
-        "form": ("embedded", "jpeg", "shards", "tfrecord", "parquet", "cache"),
-        # Who reads them. `own`: labkit's loaders (`loader`). `workbook.storage.readers` explains the others.
-        "reader": (
-            *("own", "torch_pil", "torch_decode", "torch_nvjpeg", "tf_data", "grain", "webdataset", "dali"),
-            *("mapped", "resident"),
-        ),
-        "cache": ("warm", "cold"),  # whether the operating system's page cache holds the files before an epoch
-        # With several readers. `own`: each takes all images, in an order of its own; `shared`: each takes its part of
-        # one order.
-        "reader_order": ("own", "shared"),
-    }
-)
-# Of these, the values that only earlier records have: nothing plans or runs them.
-RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "constraint": ("gradient_penalty",),
-        "host_setting": WORDS["host_setting"][1:],
-        "form": ("parquet",),
-        "reader": ("torch_decode", "torch_nvjpeg", "grain", "dali"),
-    }
-)
 NO_DATA = "none"  # for workloads that take no images
-OF_NETWORKS = ("train", "infer", "gan")  # the workloads with a network
+OF_NETWORKS = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Network))
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
-ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
-
-# Fields of trials whose images lie on the disk in a form that others read too.
-OF_READERS = ("reader", "workers", "cache", "readers", "reader_order")
-
-
-def measured(name: str) -> tuple[str, ...]:
-    """Return the values of a field of `WORDS` that trials are measured with."""
-    return tuple(word for word in WORDS[name] if word not in RETIRED.get(name, ()))
-
-
-FORMS, READERS = measured("form"), measured("reader")
-
-_AT_LEAST = MappingProxyType(
-    {
-        **dict.fromkeys(("batch", "devices", "nodes", "image_px", "classes", "readers"), 1),
-        **dict.fromkeys(("energy_windows", "epochs", "queries", "threads", "scored", "workers", *ASKED_AFTER[1:]), 0),
-    }
-)
-# With `one_process`, PyTorch splits a batch among one machine's GPUs, in step. With `together`, processes exchange in
-# their machine's memory.
-_OF_ONE_MACHINE = {"framework": "torch", "nodes": 1, "arrangement": "alone"}
-_GOES_ONLY_WITH = MappingProxyType(
-    {
-        ("parallel", "one_process"): {**_OF_ONE_MACHINE, "scaling": "strong", "updates": "synchronous"},
-        ("placement", "together"): {**_OF_ONE_MACHINE, "interconnect": "direct", "parallel": "ranks"},
-    }
-)
+ASKED_AFTER = ("queries", "samples", *fields_of(parts.Tracing))
+_OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
+class Trial(parts.Training, parts.Inference, parts.Adversarial, parts.Loading, parts.Messages):
+    """One configuration to measure, as flat fields; `PARTS` has the parts of each workload.
 
-    `devices` counts the devices of all `nodes`, equally many on each (but see `placement`). `workload` names a module
-    of `workbook.workloads`, or, if it contains a dot, any importable module with `build`. Invalid values raise
-    UserError. `workbook.describe` shows the texts beside the types.
+    Raise UserError for invalid values, and for a field that the workload does not use. `workbook.describe` shows the
+    meanings of the fields.
     """
-
-    workload: str = "train"
-    model: str = "resnet50"
-    image_px: Annotated[int, "edge of the images; networks that take words keep the default"] = 32
-    classes: int = 1000
-    head: Annotated[str, "last layers of VGGs at 32 px: torchvision's, 4096 wide, or `head512`"] = "torchvision"
-    batch: int = 64
-    precision: str = "fp32"
-    engine: str = "eager"
-    memory_format: str = "contiguous"
-    optimizer: str = "sgd"
-    learning_rate: float = 0.01
-    framework: str = "torch"
-    device: str = "cuda"
-    devices: int = 1
-    data: str = "synthetic32"
-    data_checksum: Annotated[str, "checksum of the data; records on other data never count as done"] = ""
-    augment: bool = False
-    seed: int = 0
-    size: Annotated[int, "without a model: matrix edge (matmul), bytes (copy) or operations (launch_rate)"] = 0
-    energy_windows: Annotated[int, "long windows over which energy is measured, instead of the usual timed part"] = 0
-    loader: str = "indexed"
-    epochs: Annotated[int, "whole epochs to train, each with a validation, instead of timing blocks of steps"] = 0
-    schedule: Annotated[str, "learning rate over the epochs"] = "constant"
-    target_top1: Annotated[float, "accuracy whose first epoch is wanted; the training run continues after it"] = 0.0
-    copies: str = "excluded"
-    queries: Annotated[int, "batches timed one at a time after the timed blocks, fewer if time runs out"] = 0
-    threads: Annotated[int, "CPU threads of one operation; 0 leaves the number to the library"] = 0
-    weights: str = "initial"
-    scaling: str = "weak"
-    arrangement: str = "alone"
-    updates: str = "synchronous"
-    placement: str = "apart"
-    interconnect: str = "direct"
-    gradient_precision: str = "fp32"
-    nodes: int = 1
-    network: str = "any"
-    traced_iterations: Annotated[int, "steps under a profiler after the timed part; no other number uses them"] = 0
-    traced_s: Annotated[int, "seconds after which the profiled steps end; 0 is the usual limit"] = 0
-    steps_before: Annotated[int, "fewest steps before the trace and the samples"] = 0
-    counted: Annotated[bool, "without effect: part of the keys of older records"] = False
-    parallel: str = "ranks"
-    constraint: str = "clipping"
-    samples: Annotated[int, "images that a WGAN generates after all other measurements"] = 0
-    scored: Annotated[int, "validation images that trained weights classify; each hit is recorded"] = 0
-    host_setting: Annotated[str, "process around an eager loop, in earlier records"] = "default"
-    form: str = "embedded"
-    reader: str = "own"
-    workers: Annotated[int, "processes or threads that read and decode; `workbook.storage.readers` explains 0"] = 0
-    cache: str = "warm"
-    readers: Annotated[int, "readers that each read the whole data set and deliver a batch per step"] = 1
-    reader_order: str = "own"
-    workload_source: Annotated[str, "hash of a user's workload and the user's modules that it imports"] = ""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
@@ -202,47 +51,26 @@ class Trial:
                 raise UserError(f"a trial's {name} must be {article} {kind.__name__}, not {value!r}.")
             if kind is float and not math.isfinite(value):
                 raise UserError(f"a trial's {name} must be a finite number, not {value}.")  # JSON has no other
+        is_own = "." in self.workload
+        if not is_own:
+            one_of("workload", self.workload, PARTS, hint=_OF_USER)
         for name, valid in WORDS.items():
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", getattr(self, name), measured(name))
-        if self.framework not in FRAMEWORKS and "." not in self.workload:  # a user's own module may use another
+        if self.framework not in FRAMEWORKS and not is_own:  # a user's own module may use another
             raise unknown("trial framework", self.framework, FRAMEWORKS)
-        for name, least in _AT_LEAST.items():
+        for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise UserError(f"a trial's {name} must be at least {least}, not {getattr(self, name)}.")
-        if self.devices % self.nodes:
-            raise UserError(f"{self.devices} devices can't be shared by {self.nodes} nodes evenly.")
-        if self.network != "any" and self.nodes == 1:
-            raise UserError(f"network {self.network!r} connects nodes, and the trial has one: give nodes=2 or more.")
-        if self.scaling == "strong" and self.batch % self.devices:
-            raise UserError(f"a batch of {self.batch} images can't be shared by {self.devices} devices evenly.")
-        if self.arrangement == "at_once" and self.devices > 1 and self.devices % 2:
-            raise UserError(f"two jobs at once need an even number of devices, or one device, not {self.devices}.")
-        if not 0 <= self.target_top1 < 1:
-            raise UserError(f"a trial's target_top1 must be at least 0 and below 1, not {self.target_top1}.")
-        if self.epochs and (self.energy_windows or self.traced_iterations):
-            raise UserError("a trial trains whole epochs, or uses energy windows and traced steps, not both.")
-        if self.parallel == "one_process" and self.devices == 1:
-            raise UserError("parallel='one_process' needs two devices or more: give devices=2, or leave out parallel.")
-        if self.placement == "together" and (self.devices == 1 or not self.epochs):
-            raise UserError(
-                "placement='together' needs at least two processes and whole epochs: set devices=2 and epochs=1 or "
-                "more, or leave out placement."
-            )
-        if self.form == "embedded":
-            for name in OF_READERS:
-                if getattr(self, name) != getattr(type(self), name):
-                    raise UserError(
-                        f"{name}={getattr(self, name)!r} needs images in files: give form= {' or '.join(FORMS[1:])}."
-                    )
-        elif self.cache == "cold" and not self.epochs:
-            raise UserError("cache='cold' needs whole epochs, since it is cold only once: set epochs=1 or more.")
-        elif self.reader == "own":
-            raise UserError(f"form={self.form!r} needs a reader: give reader= {' or '.join(READERS[1:])}.")
-        for (field, word), beside in _GOES_ONLY_WITH.items():
-            for name, only in beside.items():
-                if getattr(self, field) == word and getattr(self, name) != only:
-                    raise UserError(f"{field}={word!r} needs {name}={only!r}, not {getattr(self, name)!r}.")
+        for name, default in _UNUSED.get(self.workload, ()):
+            if getattr(self, name) != default:
+                uses = ", ".join(workload for workload, part in PARTS.items() if name in fields_of(part))
+                raise UserError(
+                    f"{name}={getattr(self, name)!r} has no effect on the workload {self.workload}: leave {name}, or "
+                    f"give a workload that uses it ({uses}, or a module of yours)."
+                )
+        if refused := refusal(INVALID, self):
+            raise UserError(f"{refused}.")
 
     @property
     def devices_taken(self) -> int:
@@ -314,6 +142,78 @@ class Trial:
         return asdict(self)
 
 
+_OWN = {field.name: field for field in fields(Trial)}
+# The valid values of the fields that hold one of several words.
+WORDS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {name: field.metadata["words"] for name, field in _OWN.items() if "words" in field.metadata}
+)
+# Of these, the values that only earlier records have: nothing plans or runs them.
+RETIRED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {name: retired for name in WORDS if (retired := _OWN[name].metadata["retired"])}
+)
+# The fields, with their defaults, that a workload does not use.
+_UNUSED = {
+    workload: [(name, field.default) for name, field in _OWN.items() if name not in fields_of(part)]
+    for workload, part in PARTS.items()
+}
+_LEAST = {name: field.metadata["least"] for name, field in _OWN.items() if "least" in field.metadata}
+
+
+def measured(name: str) -> tuple[str, ...]:
+    """Return the values of a field of `WORDS` that trials are measured with."""
+    return tuple(word for word in WORDS[name] if word not in RETIRED.get(name, ()))
+
+
+def _needs(name: str, word: str, **only: Any) -> Rule:
+    """Return the rule that a field has a word only beside these values of others."""
+
+    def other(trial: Trial) -> str | None:
+        values = only.items() if getattr(trial, name) == word else ()
+        return next((f"{n}={v!r}, not {getattr(trial, n)!r}" for n, v in values if getattr(trial, n) != v), None)
+
+    return Rule("never", other, f"{name}={word!r} needs {{value}}")
+
+
+def _of_reader(trial: Trial) -> str | None:
+    """Return the field, with its value, that a trial without a form gives its reader."""
+    values = ((name, getattr(trial, name)) for name in fields_of(parts.Storage))
+    return next((f"{name}={value!r}" for name, value in values if value != _OWN[name].default), None)
+
+
+# With `one_process`, PyTorch splits a batch among one machine's GPUs, in step. With `together`, processes exchange in
+# their machine's memory.
+_OF_ONE_MACHINE: dict[str, Any] = {"framework": "torch", "nodes": 1, "arrangement": "alone"}
+# fmt: off
+# Values that make no sense together in any version and on any machine.
+INVALID = (
+    Rule("never", lambda t: t.devices % t.nodes, "{devices} devices can't be shared by {nodes} nodes evenly"),
+    Rule("never", lambda t: t.network != "any" and t.nodes == 1,
+        "network {network!r} connects nodes, and the trial has one: give nodes=2 or more"),
+    Rule("never", lambda t: t.scaling == "strong" and t.batch % t.devices,
+        "a batch of {batch} images can't be shared by {devices} devices evenly"),
+    Rule("never", lambda t: t.arrangement == "at_once" and t.devices > 1 and t.devices % 2,
+        "two jobs at once need an even number of devices, or one device, not {devices}"),
+    Rule("never", lambda t: not 0 <= t.target_top1 < 1,
+        "a trial's target_top1 must be at least 0 and below 1, not {target_top1}"),
+    Rule("never", lambda t: t.epochs and (t.energy_windows or t.traced_iterations),
+        "a trial trains whole epochs, or uses energy windows and traced steps, not both"),
+    Rule("never", lambda t: t.parallel == "one_process" and t.devices == 1,
+        "parallel='one_process' needs two devices or more: give devices=2, or leave out parallel"),
+    Rule("never", lambda t: t.placement == "together" and (t.devices == 1 or not t.epochs),
+        "placement='together' needs at least two processes and whole epochs: set devices=2 and epochs=1 or more, or "
+        "leave out placement"),
+    Rule("never", lambda t: t.form == "embedded" and _of_reader(t),
+        f"{{value}} needs images in files: give form= {' or '.join(measured('form')[1:])}"),
+    Rule("never", lambda t: t.cache == "cold" and not t.epochs,
+        "cache='cold' needs whole epochs, since it is cold only once: set epochs=1 or more"),
+    Rule("never", lambda t: t.form != "embedded" and t.reader == "own",
+        f"form={{form!r}} needs a reader: give reader= {' or '.join(measured('reader')[1:])}"),
+    _needs("parallel", "one_process", **_OF_ONE_MACHINE, scaling="strong", updates="synchronous"),
+    _needs("placement", "together", **_OF_ONE_MACHINE, interconnect="direct", parallel="ranks"),
+)
+# fmt: on
+
+
 # Fields that trials no longer have, with the value that records have for them.
 _FORMER = MappingProxyType({"stem": "imagenet"})
 
@@ -321,7 +221,7 @@ _FORMER = MappingProxyType({"stem": "imagenet"})
 @cache
 def _kinds() -> dict[str, type]:
     """Return the type of each field of a trial. `fields` itself is too slow for every trial of every record."""
-    return {field.name: type(field.default) for field in fields(Trial)}
+    return {name: type(field.default) for name, field in _OWN.items()}
 
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:
@@ -402,6 +302,3 @@ def thread_counts(asked: object, cores: int) -> list[int]:
     one_of("sweep of threads", asked, THREADS, hint="A list of numbers is valid too.")
     between = [2**power for power in range(1, cores.bit_length()) if 2**power < cores] if asked == "powers" else []
     return sorted({1, *between, cores})
-
-
-assert all(f.default is not MISSING for f in fields(Trial)), "each field needs a default, or keys are not stable"

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import importlib
 import math
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from labkit.data import DataSet
-from labkit.errors import LabkitError, one_of
+from labkit.errors import LabkitError
 from workbook.records.scored import Scored
 from workbook.storage import StoredSet
 from workbook.trace import Held
 from workbook.trials.rules import Rule, check
-from workbook.trials.trial import Trial, as_on_disk
-
-OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
-FROM_FILES = ("load", "train")  # the workloads whose images a reader may deliver
+from workbook.trials.trial import NO_DATA, OF_NETWORKS, Trial, as_on_disk
 
 
 class Scores(NamedTuple):
@@ -107,14 +102,25 @@ class _OfAnyClass(Workload):
 
 
 # fmt: off
-BUILDS = (
-    Rule("version", lambda t: t.form != "embedded" and (t.framework != "torch" or t.workload not in FROM_FILES),
-        f"readers of files feed the workloads {' and '.join(FROM_FILES)} in PyTorch, "
-        "not {workload} in {framework}"),
-    Rule("version", lambda t: t.framework != "torch" and t.workload != "train",
-        "the {workload} workload needs PyTorch; {framework} has only the train workload"),
+OF_ANY = (
+    Rule("never", lambda t: t.data == NO_DATA and t.workload in OF_NETWORKS,
+        "the workload {workload} needs images or documents: the trial's `data` names no data set"),
+    Rule("version", lambda t: t.threads and t.framework not in ("torch", "keras-torch"),
+        "this version sets the threads of PyTorch and OpenVINO, not of {framework}: leave threads"),
 )
 # fmt: on
+
+
+def rules_of(trial: Trial) -> tuple[Rule, ...]:
+    """Return the rules of support of a trial's workload. Rules on the content of its data are in its module too."""
+    return OF_ANY if "." in trial.workload else (*OF_ANY, *getattr(_module_of(trial), "RULES", ()))
+
+
+def _module_of(trial: Trial) -> ModuleType:
+    if "." in trial.workload:
+        return importlib.import_module(trial.workload)
+    name = trial.workload if trial.framework == "torch" else "_train_in_keras"
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path | None = None) -> Workload:
@@ -122,22 +128,14 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path
 
     `weights` is the folder of trained weights, None for the one in the cache.
 
-    Raise LabkitError for a user's module whose text has changed since the measurement began.
+    Raise Unsupported if a rule refuses the trial, and LabkitError for a user's module whose text has changed since the
+    measurement began.
     """
-    build: Callable[..., Workload]
+    check(rules_of(trial), trial)
+    build: Callable[..., Workload] = _module_of(trial).build
     if "." in trial.workload:
-        build = importlib.import_module(trial.workload).build
         if trial.workload_source and trial != as_on_disk(trial):
             raise LabkitError(f"{trial.workload}, or a module that it imports, has changed meanwhile: measure again")
         workload = build(trial, data)
         return workload if isinstance(workload, Workload) else _OfAnyClass(workload)
-    check(BUILDS, trial)
-    if trial.framework != "torch":
-        build = importlib.import_module(f"{__name__}._train_in_keras").build
-    else:
-        names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-        one_of("workload", trial.workload, names, hint=OF_USER)
-        build = importlib.import_module(f"{__name__}.{trial.workload}").build
-        if trial.workload == "infer":
-            build = partial(build, weights=weights)
-    return build(trial, data)
+    return build(trial, data, weights) if trial.workload == "infer" else build(trial, data)

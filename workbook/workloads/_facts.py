@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from labkit.models import ModelFacts, count
-from workbook.engines.captured import CapturedStep
 from workbook.engines.exchange.averaging import bytes_to_send
-from workbook.engines.hosted import HostedStep
+from workbook.engines.steps import CapturedStep, HostedStep
 from workbook.engines.training import Training
 from workbook.ranks import Team
 from workbook.trace import Held

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from labkit.data import DataSet
@@ -15,14 +16,35 @@ from labkit.data.order import Shard
 from workbook.engines import gate
 from workbook.engines.device_loader import AnyLoader, DeviceLoader
 from workbook.errors import Unsupported
-from workbook.reuters.unpacking import Unpacked
 from workbook.storage import StoredSet
-from workbook.storage.readers.fed import FedLoader
-from workbook.storage.readers.reader import Reader
+from workbook.storage.readers.reader import FedLoader, Reader
 from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
-from workbook.workloads._reading import bring_cache, describe, open_readers
+from workbook.workloads._readers import bring_cache, describe, open_readers
+
+
+class Unpacked:
+    """Converter from bits, uint8 (B, words / 8), to float32 (B, words) with 1 where a document has the word."""
+
+    def __init__(self, words: int, device: torch.device | str) -> None:
+        self._words, self.device = words, torch.device(device)
+        self._places = torch.arange(8, device=device, dtype=torch.uint8)
+
+    def rewind(self) -> None:
+        """Do nothing, since nothing is drawn at random."""
+
+    def __call__(self, bits: torch.Tensor) -> torch.Tensor:
+        """Return the unpacked rows, float32 (B, words), on the device of `bits`."""
+        return (self._on_host if bits.device.type == "cpu" else self._on_device)(bits)
+
+    def _on_host(self, bits: torch.Tensor) -> torch.Tensor:
+        has = np.unpackbits(bits.numpy(), axis=1, count=self._words, bitorder="little")
+        return torch.from_numpy(has).to(torch.float32)
+
+    def _on_device(self, bits: torch.Tensor) -> torch.Tensor:
+        return ((bits[:, :, None] >> self._places) & 1).flatten(1)[:, : self._words].to(torch.float32)
+
 
 # Fields about pixels, or about networks that take images. With documents, these fields stay at their defaults, so that
 # each configuration has a single key.
@@ -110,11 +132,6 @@ class StoredInputs:
 def of_stored(stored: StoredSet) -> tuple[Rule, ...]:
     """Return the rules of trainings that readers feed from a stored set."""
     return (
-        Rule("version", lambda t: t.arrangement != "alone", "a training from files is one job: leave arrangement"),
-        Rule("never", lambda t: t.augment or t.loader != "indexed",
-            "the reader crops, flips and loads the images: leave augment and loader"),
-        Rule("version", lambda t: t.readers != t.processes and t.processes,
-            "each of the {value} training processes has a reader: give readers={value}"),
         Rule("never", lambda t: t.epochs and stored.images < t.batch_of_step and t.batch_of_step,
             f"a step takes {{value:,}} images, and the set has {stored.images:,}: make a larger set"),
         Rule("never", lambda t: t.classes < stored.classes,
@@ -126,7 +143,7 @@ OF_DOCUMENTS = (
     Rule("never", lambda t: next((name for name in OF_IMAGES if getattr(t, name) != getattr(Trial, name)), None),
         "{value} applies to networks that take images; {model} takes bags of words"),
     Rule("version", lambda t: "graph" in t.engine,
-        "the engine {engine} captures steps that load images; {model} takes bags of words"),
+        "the mode {engine} captures steps that load images; {model} takes bags of words"),
 )
 # fmt: on
 

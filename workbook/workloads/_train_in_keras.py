@@ -1,6 +1,6 @@
 """Training in Keras 3 on one of its back ends, with labkit's loop and the images, batches and order of PyTorch.
 
-The host gathers each batch's bytes into new arrays. The framework does the rest on the device (`engines.in_keras`).
+The host gathers each batch's bytes into new arrays. The framework does the rest on the device (`engines.keras`).
 The gate compares the first step with PyTorch's on the same weights (with weakened branches in a ResNet). The restart
 then undoes the step.
 """
@@ -13,26 +13,20 @@ from typing import Any
 
 from labkit.data import DataSet
 from labkit.models import known_count
-from workbook.engines.damping import weakened
-from workbook.engines.keras import gate, process, reference
-from workbook.engines.keras.back_ends import make_training
-from workbook.engines.keras.host_batches import HostBatches
-from workbook.engines.keras.networks.carried import carry_to_keras, carry_to_torch
-from workbook.engines.keras.support import RULES
-from workbook.engines.keras.training import Pixels
+from workbook.engines.comparison import weakened
+from workbook.engines.keras import back_end, reference
+from workbook.engines.keras.back_end import make_training
+from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch
+from workbook.engines.keras.training import HostBatches, Pixels
 from workbook.errors import GateError
 from workbook.hardware.frameworks import KNOWN
 from workbook.trials.inputs import check_data, input_bytes
-from workbook.trials.rules import check
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
 
-def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
-    """Return the training workload of a trial. Raise Unsupported if this back end or device cannot train it."""
-    if data is None:
-        raise GateError("training needs images: the trial's `data` names no data set")
-    check(RULES, trial)
+def build(trial: Trial, data: DataSet) -> KerasTrainWorkload:
+    """Return the training workload of a trial. Raise Unsupported if this device cannot train it."""
     check_data(trial.model, words=data.words)
     return KerasTrainWorkload(trial, data)
 
@@ -41,7 +35,7 @@ class KerasTrainWorkload(Workload):
     """One Keras model, on one device or several devices of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
-        keras = process.enter(trial.framework)
+        keras = back_end.enter(trial.framework)
         self.trial = trial
         self.images_per_step = trial.batch_of_step
         self._pixels = Pixels(data.edge_px, data.mean, data.std)
@@ -124,7 +118,7 @@ class KerasTrainWorkload(Workload):
             raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} per image, expected ({trial.classes},)")
         if not self._compares:
             return  # the gate was passed earlier
-        self.facts["gate"] = gate.judge(
+        self.facts["gate"] = reference.judge(
             self._first,
             expected=self._expected,
             undropped=self._undropped,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from workbook import ranks
-from workbook.errors import Unsupported
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
@@ -21,8 +20,6 @@ class TwoJobs(Workload):
     """
 
     def __init__(self, trial: Trial, make: Callable[[Trial], Workload]) -> None:
-        if trial.epochs:
-            raise Unsupported("two jobs are timed in steps, not trained for whole epochs", "version")
         team = ranks.team()
         if trial.arrangement == "at_once":
             assert team is not None and team.half is not None, "at once takes two processes at least"

@@ -20,8 +20,8 @@ from labkit.data import DataSet
 from labkit.errors import LabkitError
 from labkit.models import build as build_model
 from workbook.engines.batch_norm import fold_back, has_batch_norm, normalise
-from workbook.engines.damping import damp
-from workbook.engines.pool import Pool
+from workbook.engines.comparison import damp
+from workbook.engines.inference_images import Pool
 from workbook.engines.state import free_memory
 from workbook.engines.weights_files import (
     Weights,

@@ -11,24 +11,22 @@ import torch.distributed as dist
 
 from labkit.data import DataSet
 from workbook import ranks
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
-
-def team_for_messages(trial: Trial) -> ranks.Team:
-    """Return the team of a trial that sends `trial.size` bytes. Raise Unsupported for one device or under 4 bytes."""
-    team = ranks.team()
-    if team is None:
-        raise Unsupported("messages between devices need two devices or more", "never")
-    if trial.size < 4:
-        raise Unsupported(f"{trial.size} bytes hold no FP32 number: a message needs at least 4 bytes", "never")
-    return team
+RULES = (
+    Rule("never", lambda t: t.devices == 1, "messages between devices need two devices or more"),
+    Rule("never", lambda t: t.size < 4, "{size} bytes hold no FP32 number: a message needs at least 4 bytes"),
+)
 
 
 def build(trial: Trial, data: DataSet | None) -> AllReduceWorkload:
-    """Return the all-reduce workload of a trial. Raise the Unsupported of `team_for_messages`."""
-    return AllReduceWorkload(trial, team_for_messages(trial))
+    """Return the all-reduce workload of a trial."""
+    team = ranks.team()
+    assert team is not None
+    return AllReduceWorkload(trial, team)
 
 
 class AllReduceWorkload(Workload):

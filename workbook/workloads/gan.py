@@ -8,43 +8,91 @@ other trainings.
 
 from __future__ import annotations
 
+import base64
 import copy
+import io
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
+from labkit.data.dataset import Split
 from labkit.data.order import WHOLE
 from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
-from labkit.models.wgan import CHANNELS, WGAN, iteration
-from workbook.engines import precision
-from workbook.engines.adversarial import gate
-from workbook.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
-from workbook.engines.adversarial.support import RULES
-from workbook.engines.adversarial.training import Adversarial
+from labkit.models.wgan import CHANNELS, NOISE, WGAN, iteration
+from workbook.engines import gan_gate, precision
 from workbook.engines.device_loader import DeviceLoader
+from workbook.engines.gan_training import Adversarial, CapturedIteration, Draws, HostedIteration
 from workbook.errors import GateError, Unsupported
-from workbook.storage.readers.fed import FedLoader
-from workbook.trials.rules import check
+from workbook.storage.readers.reader import FedLoader
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 from workbook.workloads._facts import facts_of_network
 from workbook.workloads._inputs import inputs_of
-from workbook.workloads._samples import Samples, without_new_statistics
+
+COLUMNS = 8
+GAP_PX = 2  # between images, white
+COLOURS = 16  # half a byte per pixel, because images of an untrained generator hardly compress
+Make = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Samples:
+    """The first `count` real images of a split, and images generated from fixed noise. Grids are base64 PNG text."""
+
+    def __init__(self, real: Split, count: int, *, seed: int) -> None:
+        self._noise = torch.randn(count, NOISE, 1, 1, generator=torch.Generator().manual_seed(seed))
+        self._real = np.array(real.images[:count])
+
+    def beginning(self, make: Make) -> dict[str, str]:
+        """Return the grids that need no training: of the untrained generator and of real images, by fact name."""
+        return {"samples_before_png": self.of(make), "samples_real_png": png(self._real)}
+
+    def of(self, make: Make) -> str:
+        """Return the grid of images generated from the noise. `make` returns (N, 3, E, E) in -1..1 on the host."""
+        levels = ((make(self._noise) + 1) * 127.5).round().clamp(0, 255)
+        return png(levels.to(torch.uint8).numpy())
+
+
+def png(images: NDArray[np.uint8]) -> str:
+    """Return images (N, 3, E, E) as one grid of 8 columns and 16 adapted colours, in base64 PNG text."""
+    from PIL import Image  # imported here, because most trials draw nothing
+
+    count, channels, height, width = images.shape
+    rows, columns = -(-count // COLUMNS), min(count, COLUMNS)
+    grid = np.full((rows * (height + GAP_PX) - GAP_PX, columns * (width + GAP_PX) - GAP_PX, channels), 255, np.uint8)
+    for place, image in enumerate(images):
+        top, left = place // COLUMNS * (height + GAP_PX), place % COLUMNS * (width + GAP_PX)
+        grid[top : top + height, left : left + width] = image.transpose(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(grid).quantize(COLOURS).save(buffer, format="PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+@contextmanager
+def without_new_statistics(network: nn.Module) -> Iterator[None]:
+    """Restore the network's running statistics when the block ends."""
+    kept = [buffer.clone() for buffer in network.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in zip(network.buffers(), kept, strict=True):
+            buffer.copy_(value)
+
 
 MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
 
 
-def build(trial: Trial, data: DataSet | None) -> GanWorkload:
-    """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
-    if data is None:
-        raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
-    check(RULES, trial)
+def build(trial: Trial, data: DataSet) -> GanWorkload:
+    """Return the WGAN workload of a trial. Raise Unsupported for data that it cannot take."""
     return GanWorkload(trial, data)
 
 
@@ -109,7 +157,7 @@ class GanWorkload(Workload):
     def _run_reference(self) -> None:
         reference, run = self._reference, self.run
         assert reference is not None and isinstance(run, CapturedIteration)
-        self._expected = gate.trace(reference, lambda: run.eagerly(reference), self._what_was_read)
+        self._expected = gan_gate.trace(reference, lambda: run.eagerly(reference), self._what_was_read)
         self._reference = None
         run.rewind()
 
@@ -146,8 +194,8 @@ class GanWorkload(Workload):
             return run.estimates
 
         if self._compares:
-            captured = gate.trace(self.training, one_iteration, self._what_was_read)
-            self.facts["gate"] = gate.compare(self._expected, captured, self.trial.precision)
+            captured = gan_gate.trace(self.training, one_iteration, self._what_was_read)
+            self.facts["gate"] = gan_gate.compare(self._expected, captured, self.trial.precision)
             del self._expected
         else:
             one_iteration()
@@ -190,7 +238,7 @@ class GanWorkload(Workload):
 
     def draw_samples(self) -> dict[str, Any]:
         """Return base64 PNG grids: images generated from fixed noise before and after training, and real images."""
-        assert self._samples is not None, "the trial asks for no samples"
+        assert self._samples is not None, "the configuration asks for no samples"
         after = self._samples.of(lambda noise: self._make(self.training.network, noise))
         return {**self._drawn_before, "samples_png": after}
 

@@ -12,56 +12,91 @@ memory, are normalised on the device, and the predicted classes return to the ho
 from __future__ import annotations
 
 import copy
+import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from labkit.data import DataSet
+from labkit.data import DataSet, Split, open_data
+from labkit.errors import DataError
 from labkit.models import find_model
 from workbook.engines import precision
 from workbook.engines.batch_norm import fold_batch_norm
-from workbook.engines.captured import CapturedPrediction
-from workbook.engines.pool import Pool
-from workbook.engines.predicting import make_predictor
-from workbook.engines.prediction_gate import TOLERANCES, compare, compare_engine
+from workbook.engines.fused.network import FusedPredictor
+from workbook.engines.gate import LOGIT_TOLERANCES, compare_logits, compare_with_uncompiled
+from workbook.engines.inference_images import Pool
+from workbook.engines.openvino_on_cpu import OpenVinoPredictor
+from workbook.engines.prediction import Predictor, TorchPredictor, score
 from workbook.engines.regions import counted_regions
-from workbook.engines.scoring import score
+from workbook.engines.steps import CapturedPrediction
 from workbook.engines.support import PREDICTION
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
 from workbook.records.scored import Scored
 from workbook.trials.rules import Rule, check
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 from workbook.workloads._facts import cost_of, facts_of_network
-from workbook.workloads._validation import scoring_split, split_sha256
 from workbook.workloads._weights import make_network
+
+_HASHED_AT_ONCE = 512  # images; a whole set may exceed the memory
+
+
+def scoring_split(data: DataSet, images: int) -> Split:
+    """Return the first `images` validation images, or all images of a shorter set that cannot be extended.
+
+    synthetic32 is drawn image by image. A longer split is therefore drawn and cached once, and begins with the images
+    of the given set. Raise DataError if it does not, because the given set has another seed than reports use.
+    """
+    own = data.val
+    if images > len(own) and data.name == "synthetic32":
+        longer = open_data("synthetic32", train_images=1, val_images=images).val  # an entry needs a training image
+        if not np.array_equal(longer.labels[: len(own)], own.labels) or not np.array_equal(
+            longer.images[: len(own)], own.images
+        ):
+            raise DataError("the validation images of this synthetic32 are not the first of the longer split.")
+        return longer
+    return Split(own.images[:images], own.labels[:images])
+
+
+def split_sha256(split: Split) -> str:
+    """Return the SHA-256 of the images and the labels, 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for first in range(0, len(split), _HASHED_AT_ONCE):
+        digest.update(np.ascontiguousarray(split.images[first : first + _HASHED_AT_ONCE]).data)
+    digest.update(np.ascontiguousarray(split.labels, dtype="<i2").tobytes())
+    return digest.hexdigest()
+
 
 REFERENCE_PART = 100  # images that the baseline network predicts at once
 
 FOLDED_IMAGES = 64  # images on which folding is checked
 
 
-def build(trial: Trial, data: DataSet | None, weights: Path | None = None) -> InferWorkload:
+def build(trial: Trial, data: DataSet, weights: Path | None = None) -> InferWorkload:
     """Return the inference workload of a trial, with trained weights from the folder `weights`.
 
-    Raise Unsupported if this device or version cannot run it.
+    Raise Unsupported for data that it cannot take.
     """
-    if data is None:
-        raise Unsupported("inference needs images: the trial's `data` names no data set", "never")
-    check((*of_inputs(data), *PREDICTION), trial)
+    check(of_inputs(data), trial)
     return InferWorkload(trial, data, weights)
 
 
 # fmt: off
+RULES = (
+    Rule("never", lambda t: t.scored and t.weights == "initial",
+        "initial weights are not scored: their answers mean nothing"),
+    *PREDICTION,
+)
+
+
 def of_inputs(data: DataSet) -> tuple[Rule, ...]:
     """Return the rules of predictions of these images."""
     return (
-        Rule("never", lambda t: t.scored and t.weights == "initial",
-            "initial weights are not scored: their answers mean nothing"),
         Rule("never", lambda t: data.words or find_model(t.model).words,
             "inference needs a model that takes images, and data that are images"),
         Rule("never", lambda t: data.edge_px > t.image_px and f"{data.edge_px} px ({data.name})",
@@ -84,7 +119,13 @@ class InferWorkload(Workload):
         self._plain = copy.deepcopy(network.model)
         self._compares = True
         began = time.perf_counter()
-        self._predictor = make_predictor(trial, network.model, data)
+        self._predictor: Predictor
+        if trial.engine == "openvino":
+            self._predictor = OpenVinoPredictor(trial, network.model, data)
+        elif trial.engine == "triton+graph":
+            self._predictor = FusedPredictor(trial, network.model, data)
+        else:
+            self._predictor = TorchPredictor(trial, network.model)
         build_s = network.build_s + time.perf_counter() - began
         included = trial.copies == "included"
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
@@ -147,7 +188,7 @@ class InferWorkload(Workload):
             folded = copy.deepcopy(self._plain)
             fold_batch_norm(folded)
         apart = float((folded(few) - before).norm() / before.norm())
-        if not apart <= TOLERANCES["fp32"]:
+        if not apart <= LOGIT_TOLERANCES["fp32"]:
             raise GateError(f"with batch norm folded the logits differ by {apart:.2g} of their norm")
 
     def _run_uncompiled(self) -> None:
@@ -232,9 +273,9 @@ class InferWorkload(Workload):
             self.query()
             seen.append((self.logits.float().cpu(), self._classes.clone()))
         logits_seen = [logits for logits, _ in seen]
-        self.facts["gate"] = compare(self._expected, logits_seen, self.trial)
+        self.facts["gate"] = compare_logits(self._expected, logits_seen, self.trial)
         if self._predictor.has_uncompiled_form:
-            self.facts["gate"] |= compare_engine(self._uncompiled, logits_seen, self.trial)
+            self.facts["gate"] |= compare_with_uncompiled(self._uncompiled, logits_seen, self.trial)
             del self._uncompiled
         if self.trial.copies == "included":
             for logits, classes in seen:

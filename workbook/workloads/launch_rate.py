@@ -9,15 +9,18 @@ from __future__ import annotations
 import torch
 
 from labkit.data import DataSet
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
+RULES = (
+    Rule("never", lambda t: t.size < 1, "a step without operations has no launch rate: set size=3000, for example"),
+)
+
 
 def build(trial: Trial, data: DataSet | None) -> LaunchWorkload:
-    """Return the launch rate workload of a trial. Raise Unsupported for a step without operations."""
-    if trial.size < 1:
-        raise Unsupported("a step without operations has no launch rate: set size=3000, for example", "never")
+    """Return the launch rate workload of a trial."""
     return LaunchWorkload(trial)
 
 

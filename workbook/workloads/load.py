@@ -11,27 +11,28 @@ from typing import Any
 
 import torch
 
-from labkit.data import DataSet
 from labkit.data.augment import Preparation
 from labkit.data.ilsvrc2012 import MEAN, STD
-from workbook.errors import GateError, Unsupported
+from workbook.errors import GateError
 from workbook.storage import StoredSet
+from workbook.storage.readers import RULES as OF_READER
 from workbook.storage.readers.reader import Reader
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
-from workbook.workloads._reading import bring_cache, describe, open_readers
+from workbook.workloads._readers import bring_cache, describe, open_readers
+
+# fmt: off
+RULES = (
+    Rule("never", lambda t: t.form == "embedded",
+        "the load workload reads files: give form='jpeg' and reader='torch_pil', for example"),
+    *OF_READER,
+)
+# fmt: on
 
 
-def build(trial: Trial, data: DataSet | StoredSet | None) -> LoadWorkload:
-    """Return the loading workload of a trial. Raise Unsupported if the trial reads no files, or cannot read them."""
-    if not isinstance(data, StoredSet):
-        raise Unsupported(
-            "the load workload reads files: give form='jpeg' and reader='torch_pil', for example", "never"
-        )
-    if trial.devices > 1:
-        raise Unsupported(
-            f"the load workload delivers to one device, not to {trial.devices}: give readers instead", "version"
-        )
+def build(trial: Trial, data: StoredSet) -> LoadWorkload:
+    """Return the loading workload of a trial. Raise Unsupported if this machine cannot read the files."""
     return LoadWorkload(trial, data)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable
 import torch
 
 from labkit.data import DataSet
-from workbook.engines.any_framework import NEEDS_CAPABILITY
-from workbook.errors import GateError, Unsupported
+from workbook.engines.common_rules import of_gpu
+from workbook.engines.precision import capability
+from workbook.errors import GateError
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
@@ -23,17 +25,17 @@ ON_A_CPU = ("fp32", "fp16", "bf16", "int8")
 # Relative error in the Frobenius norm against float64: unit roundoff of the inputs, with room for the accumulation.
 TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 1e-2, "int8": 0.0}
 
+# fmt: off
+RULES = (
+    Rule("never", lambda t: t.precision not in (ON_A_CPU if t.device == "cpu" else DTYPES),
+        "no {precision} matrix product on {device}"),
+    *of_gpu("PyTorch", capability),
+)
+# fmt: on
+
 
 def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
-    """Return the matrix product workload of a trial. Raise Unsupported for a precision without matrix product."""
-    if trial.precision not in (ON_A_CPU if trial.device == "cpu" else DTYPES):
-        raise Unsupported(f"no {trial.precision} matrix product on {trial.device}", "never")
-    needed = NEEDS_CAPABILITY.get(trial.precision, (0, 0))
-    if trial.device == "cuda" and (has := torch.cuda.get_device_capability()) < needed:
-        raise Unsupported(
-            f"{trial.precision} needs compute capability {needed[0]}.{needed[1]}, this device has {has[0]}.{has[1]}",
-            "never",
-        )
+    """Return the matrix product workload of a trial."""
     return MatmulWorkload(trial)
 
 

@@ -24,40 +24,53 @@ from labkit.data.order import WHOLE, Shard
 from labkit.models import build as build_model
 from workbook import ranks
 from workbook.engines import gate, precision
-from workbook.engines.captured import CapturedStep
 from workbook.engines.device_loader import HostFed, StaticBatch
 from workbook.engines.exchange.averaging import check_same_everywhere
-from workbook.engines.exchange.stale import StaleTraining
-from workbook.engines.hosted import HostedStep
+from workbook.engines.exchange.stale_updates import StaleTraining
 from workbook.engines.regions import counted_regions
-from workbook.engines.schedule import learning_rates
+from workbook.engines.steps import CapturedStep, HostedStep
 from workbook.engines.support import TRAINING
-from workbook.engines.training import Training
+from workbook.engines.training import Training, learning_rates
 from workbook.errors import GateError, Unsupported
 from workbook.storage import StoredSet
-from workbook.storage.readers.fed import FedLoader
+from workbook.storage.readers import RULES as OF_READER
+from workbook.storage.readers.reader import FedLoader
 from workbook.trace import Held
 from workbook.trials.recipes import weight_passes
-from workbook.trials.rules import check
+from workbook.trials.rules import Rule, given
 from workbook.trials.trial import Trial
 from workbook.workloads import Scores, Workload
 from workbook.workloads._facts import cost_of, facts_of_exchange, facts_of_network, held
 from workbook.workloads._inputs import StoredInputs, inputs_of
-from workbook.workloads._reading import bring_cache
+from workbook.workloads._readers import bring_cache
 from workbook.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500
 
+# fmt: off
+_FROM_FILES = (
+    Rule("version", lambda t: t.arrangement != "alone", "a training from files is one job: leave arrangement"),
+    Rule("never", lambda t: t.augment or t.loader != "indexed",
+        "the reader crops, flips and loads the images: leave augment and loader"),
+    Rule("version", lambda t: t.readers != t.processes and t.processes,
+        "each of the {value} training processes has a reader: give readers={value}"),
+)
+RULES = (
+    *TRAINING,
+    Rule("version", lambda t: t.arrangement != "alone" and t.epochs,
+        "two jobs are timed in steps, not trained for whole epochs: leave arrangement or epochs"),
+    *given(lambda t: t.form != "embedded", _FROM_FILES),
+    *OF_READER,
+)
+# fmt: on
 
-def build(trial: Trial, data: DataSet | StoredSet | None) -> TrainWorkload | TwoJobs:
-    """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
-    if data is None:
-        raise GateError("training needs images or documents: the trial's `data` names no data set")
-    check(TRAINING, trial)
+
+def build(trial: Trial, data: DataSet | StoredSet) -> TrainWorkload | TwoJobs:
+    """Return the training workload of a trial. Raise Unsupported for data that it cannot take."""
     team = ranks.team()
     together = team.size if team else 1
     if trial.processes != together:
-        raise Unsupported(f"the trial needs {trial.processes} processes, but this group has {together}")
+        raise Unsupported(f"the configuration needs {trial.processes} processes, but this group has {together}")
     if isinstance(data, StoredSet):
         return FedTraining(trial, data)
     if trial.arrangement != "alone":

@@ -23,12 +23,12 @@ SPLIT_IN_FEATURES = ("alexnet", "vgg")  # how the names of these networks begin
 RULES = (
     Rule("never", lambda t: t.device == "cpu", "DataParallel splits a batch among GPUs; a CPU is one device to it"),
     Rule("never", lambda t: t.engine != "eager" or t.optimizer != "sgd",
-        "DataParallel copies the network in each step: it needs the engine eager and the optimiser sgd"),
+        "DataParallel copies the network in each step: it needs the mode eager and the optimiser sgd"),
     Rule("version", lambda t: t.gradient_precision != "fp32", "DataParallel adds gradients up as they are, in FP32"),
     Rule("version", lambda t: t.precision == "bf16",
         "the threads of DataParallel autocast to FP16 only, even if their caller autocasts to BF16"),
     Rule("here", lambda t: torch.cuda.device_count() < t.devices and f"({torch.cuda.device_count()})",
-        "the trial asks for {devices} devices, and there are fewer that it can use {value}"),
+        "the configuration asks for {devices} devices, and there are fewer that it can use {value}"),
 )
 # fmt: on
 

@@ -10,9 +10,8 @@ from typing import TypeAlias
 import torch
 from torch.nn import functional
 
-from workbook.engines.fused.arithmetic import MOST, Arithmetic
+from workbook.engines.fused.arithmetic import MOST, STEPS, Arithmetic
 from workbook.engines.fused.graph import Layer
-from workbook.engines.fused.ranges import STEPS
 from workbook.engines.fused.tiles import ENOUGH_PROGRAMS, Tile, fastest, tiles_for
 
 ROW_BYTES = 64  # zeros widen a first convolution's window until its row holds a multiple of this

@@ -7,6 +7,7 @@ everywhere. Dropout is drawn alike on all devices.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,13 +17,44 @@ import numpy as np
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from workbook.engines.any_framework import of_gpu
-from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.program_cache import keep_programs, programs
-from workbook.engines.keras.training import KerasTraining, Pixels
+from labkit.data import cache_dir
+from workbook.engines.common_rules import of_gpu
+from workbook.engines.keras.training import HostBatch, KerasTraining, Pixels
 from workbook.errors import Unsupported
 from workbook.trials.rules import check
 from workbook.trials.trial import Trial
+
+# JAX's names of the events that its listeners get.
+_EVENTS = {
+    "/jax/compilation_cache/cache_hits": "from the cache",
+    "/jax/compilation_cache/cache_misses": "compiled",
+}
+_seen: Counter[str] = Counter()
+
+
+def keep_programs() -> None:
+    """Keep programs in labkit's cache from now on, unless the user named a folder (JAX_COMPILATION_CACHE_DIR)."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
+
+
+def programs() -> dict[str, int] | None:
+    """Return how many programs this process took from the disk, and how many it compiled; None if none are kept.
+
+    JAX keeps programs that took a second or more to compile, and counts no others.
+    """
+    if jax.config.jax_compilation_cache_dir is None or not jax.config.jax_enable_compilation_cache:
+        return None
+    return {name: _seen[name] for name in _EVENTS.values()}
+
+
+def _listen(event: str, **_details: object) -> None:
+    if name := _EVENTS.get(event):
+        _seen[name] += 1
+
+
+jax.monitoring.register_event_listener(_listen)
+
 
 # How products of FP32 numbers are computed. Half precision has no such products, and XLA may choose.
 PRODUCTS = {"fp32": "highest", "tf32": "tensorfloat32", "fp16": None, "bf16": None}
@@ -42,7 +74,7 @@ class TrainingOnJax(KerasTraining):
         devices = _devices(trial.device)
         check(of_gpu("jax", lambda: _capability(devices)), trial)
         if len(devices) < trial.devices:
-            raise Unsupported(f"the trial asks for {trial.devices} devices, and JAX sees {len(devices)} here")
+            raise Unsupported(f"the configuration asks for {trial.devices} devices, and JAX sees {len(devices)} here")
         if trial.device == "cuda":
             keep_programs()
         self._device = devices[0]

@@ -7,9 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from workbook.engines.any_framework import of_gpu
-from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.training import KerasTraining, Pixels
+from workbook.engines.common_rules import of_gpu
+from workbook.engines.keras.training import HostBatch, KerasTraining, Pixels
 from workbook.errors import GateError
 from workbook.trials.rules import check
 from workbook.trials.trial import Trial

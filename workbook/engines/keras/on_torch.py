@@ -14,9 +14,8 @@ import keras
 import torch
 
 from workbook.engines import precision
-from workbook.engines.any_framework import of_gpu
-from workbook.engines.keras.host_batches import HostBatch
-from workbook.engines.keras.training import KerasTraining, Pixels
+from workbook.engines.common_rules import of_gpu
+from workbook.engines.keras.training import HostBatch, KerasTraining, Pixels
 from workbook.engines.regions import counted_regions
 from workbook.errors import GateError
 from workbook.trials.rules import check

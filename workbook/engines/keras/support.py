@@ -1,13 +1,13 @@
 """Rules of support of Keras: which trials it cannot train on its back ends. Imports no back end.
 
-A process with its back end has the rules of its GPU beside them (`any_framework.of_gpu`).
+A process with its back end has the rules of its GPU beside them (`common_rules.of_gpu`).
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from workbook.engines.any_framework import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU
+from workbook.engines.common_rules import FP16_ON_A_CPU, ONE_IMAGE, TF32_ON_A_CPU
 from workbook.engines.keras.networks import KERAS_MODELS
 from workbook.hardware.frameworks import KNOWN, title_of
 from workbook.trials.rules import Rule
@@ -32,8 +32,7 @@ _PLAIN = {
     "interconnect": "the framework chooses the way between devices",
     "network": "the framework chooses the way between devices",
     "nodes": "its devices are of one machine",
-    "weights": "nothing is predicted",
-    "copies": "nothing is predicted",
+    "form": "images lie in memory",
     "epochs": "steps are timed, and no epochs are validated",
 }
 
@@ -49,9 +48,9 @@ def _another_way(trial: Trial) -> str | None:
 # fmt: off
 RULES = (
     Rule("never", lambda t: t.framework == "keras-jax" and t.engine == "eager",
-        "JAX's operators one by one are not meant for training: the engine xla compiles the step (jax.jit)"),
+        "JAX's operators one by one are not meant for training: the mode xla compiles the step (jax.jit)"),
     Rule("version", lambda t: t.engine not in (engines := ENGINES[t.framework]) and
-        f"{title_of(t.framework)} has no engine {t.engine}: it has {', '.join(engines)}"),
+        f"{title_of(t.framework)} has no mode {t.engine}: it has {', '.join(engines)}"),
     Rule("version", lambda t: t.model not in KERAS_MODELS,
         f"{{model}} is defined for PyTorch alone; Keras has {', '.join(KERAS_MODELS)}"),
     Rule("version", lambda t: t.precision not in POLICIES and title_of(t.framework),

@@ -8,17 +8,43 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from labkit.data.dataset import Levels
-from workbook.engines.keras.host_batches import HostBatch
+from labkit.data.dataset import Images, Levels, Split
+from labkit.data.order import make_order
+from labkit.errors import UserError
 from workbook.engines.keras.networks import build
-from workbook.engines.keras.networks.carried import carry_to_keras
+from workbook.engines.keras.networks.correspondence import carry_to_keras
 from workbook.engines.keras.support import POLICIES
 from workbook.trials.recipes import LOSS_SCALE
 from workbook.trials.trial import Trial
+
+HostBatch: TypeAlias = tuple[Images, NDArray[np.signedinteger[Any]]]
+
+
+class HostBatches:
+    """Endless full batches: uint8 (B, 3, edge, edge) and int32 labels (B,). Raise UserError for a batch under 1."""
+
+    kind = "host"
+
+    def __init__(self, split: Split, *, batch: int, seed: int) -> None:
+        if batch < 1:
+            raise UserError(f"a batch of {batch} images was asked for; ask for at least 1.")
+        self._split, self._batch, self._seed = split, batch, seed
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Go back to the first batch."""
+        self._order = make_order(len(self._split), seed=self._seed, batch=self._batch)
+
+    def next_batch(self) -> HostBatch:
+        """Return the next batch in new arrays."""
+        chosen = self._order.take(self._batch)
+        images = np.take(self._split.images, chosen, axis=0)
+        return images, self._split.labels[chosen].astype(np.int32)
 
 
 class Pixels(NamedTuple):

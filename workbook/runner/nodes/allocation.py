@@ -1,19 +1,17 @@
 """The nodes that a trial may run over: those of the Slurm job that this process is in, or this node alone.
 
-The runner works on the first node. `start` runs the module `launcher` once on each node, which runs torchrun there.
+The runner works on the first node.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
 
-from workbook.runner.protocol import ADDRESS, NODE
 from workbook.trials.trial import Trial
 
 ON_EACH_NODE = [sys.executable, "-m", "workbook.runner.nodes.launcher"]
@@ -25,31 +23,28 @@ class Nodes:
 
     count: int = 1
 
-    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start ON_EACH_NODE on the first `number` nodes and return the launcher's process.
+    def command(self, number: int, ranks: int) -> list[str]:
+        """Return the command that runs `ranks` ranks on the first `number` nodes.
 
-        `environment` has the runner's port on this node (`:4711`). The launcher ends when the processes on all nodes
-        have ended, and soon after the first failure. Killing the launcher's session ends them all. On several nodes it
-        is a further step of the job, with one task per node and all of the node's resources.
+        On several nodes it is a further step of the job, with one task per node and all of the node's resources. The
+        first task reads stdin; killing the command ends all tasks.
         """
-        command = step_of(number)
         if number == 1:
-            command = ON_EACH_NODE
-            environment = {**environment, NODE: "0", ADDRESS: f"127.0.0.1{environment[ADDRESS]}"}
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
+            return [*ON_EACH_NODE, "1", "0", str(ranks)]
+        with socket.create_server(("", 0)) as unused:
+            port = unused.getsockname()[1]
+        return self.on_each(number, [*ON_EACH_NODE, str(number), str(port), str(ranks // number)])
 
-
-def step_of(number: int) -> list[str]:
-    """Return the srun command of a step on `number` nodes. Slurm tells each task the runner's address."""
-    return [
-        *("srun", f"--nodes={number}", f"--ntasks={number}", "--ntasks-per-node=1", "--relative=0"),
-        # The step shares cores, memory and GPUs with the job's own step, which only waits. No task is bound to a core.
-        *("--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none"),
-        *("--kill-on-bad-exit=1", "--input=none", "--export=ALL"),
-        *ON_EACH_NODE,
-    ]
+    def on_each(self, number: int, command: list[str]) -> list[str]:
+        """Return the srun command of a step that runs `command` on the first `number` nodes."""
+        return [
+            *("srun", f"--nodes={number}", f"--ntasks={number}", "--ntasks-per-node=1", "--relative=0"),
+            # The step shares cores, memory and GPUs with the job's own step, which only waits. No task is bound to a
+            # core.
+            *("--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none"),
+            *("--kill-on-bad-exit=1", "--input=0", "--export=ALL"),
+            *command,
+        ]
 
 
 def nodes_here(environment: Mapping[str, str] = os.environ) -> Nodes:
@@ -66,7 +61,7 @@ def too_few_nodes(trial: Trial, here: Nodes) -> str | None:
     if trial.nodes <= here.count:
         return None
     return (
-        f"the trial runs on several nodes, and there {'is one' if here.count == 1 else f'are {here.count}'} of "
+        f"the configuration runs on several nodes, and there {'is one' if here.count == 1 else f'are {here.count}'} of "
         f"{trial.nodes}: `make report ON=slurm HW=... NODES={trial.nodes}` runs the report as a Slurm job on enough "
         "nodes"
     )

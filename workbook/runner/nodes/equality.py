@@ -9,7 +9,6 @@ from workbook.hardware.host import cpu_model, source_hash
 from workbook.ranks import Team
 from workbook.runner.nodes.allocation import nodes_here, too_few_nodes
 from workbook.runner.nodes.network import why_not_over
-from workbook.runner.protocol import NODE
 from workbook.trials.trial import Trial
 
 
@@ -48,8 +47,8 @@ def why_not_over_nodes(trial: Trial, team: Team | None) -> str | None:
         return None
     if team is None:
         return too_few_nodes(trial, nodes_here())
-    descriptions = team.gather((os.environ.get(NODE, "0"), describe(trial.device)))
+    descriptions = team.gather((os.environ["GROUP_RANK"], describe(trial.device)))
     of_nodes = dict(descriptions)
     if len(of_nodes) != trial.nodes:
-        return f"the trial asks for {trial.nodes} nodes, and its processes are on {len(of_nodes)}"
+        return f"the configuration asks for {trial.nodes} nodes, and its processes are on {len(of_nodes)}"
     return difference(of_nodes) or why_not_over(trial)

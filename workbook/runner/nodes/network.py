@@ -62,12 +62,12 @@ def why_not_over(
         if trial.device == "cpu":
             return "processes on CPUs exchange over TCP (Gloo), never over InfiniBand: use network `any` or `ethernet`"
         if not _has_active_port(infiniband):
-            return "the trial asks for InfiniBand, and this node has no active port of it in /sys/class/infiniband"
+            return "the configuration asks for InfiniBand, and this node has no active port in /sys/class/infiniband"
     if trial.network == "ethernet":
         variable = GLOO_INTERFACE if trial.device == "cpu" else NCCL_INTERFACE
         for name in _over_infiniband(given.get(variable, ""), interfaces):
             return (
-                f"the trial asks for Ethernet, and {name} is IP over InfiniBand: set {variable} to an Ethernet "
+                f"the configuration asks for Ethernet, and {name} is IP over InfiniBand: set {variable} to an Ethernet "
                 f"interface"
             )
     return None

@@ -20,15 +20,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from labkit.data.order import WHOLE, Shard
-from labkit.errors import UserError, one_of
-from workbook.errors import Unsupported
-from workbook.trials.trial import READERS as OWN_AND_READERS
+from labkit.errors import one_of
+from workbook.trials.rules import Rule, given
+from workbook.trials.trial import measured
 
 if TYPE_CHECKING:
     from workbook.storage import StoredSet
     from workbook.storage.readers.reader import Reader
 
-READERS = OWN_AND_READERS[1:]
+READERS = measured("reader")[1:]
 READS: dict[str, tuple[str, ...]] = {
     "torch_pil": ("jpeg",),
     "tf_data": ("jpeg", "tfrecord"),
@@ -39,11 +39,11 @@ CACHE_PX = 256  # edge of the images of the form `cache`
 ORDERS = ("shuffled", "as stored")
 SHARING = ("torch_pil", "mapped", "resident")  # readers that can share an order
 _CLASSES = {  # the module of each reader, and its class there
-    "torch_pil": ("of_torch", "LoaderReader"),
-    "tf_data": ("of_tensorflow", "TensorFlowReader"),
-    "webdataset": ("of_webdataset", "WebDatasetReader"),
-    "mapped": ("of_cache", "MappedReader"),
-    "resident": ("of_cache", "ResidentReader"),
+    "torch_pil": ("pytorch_readers", "LoaderReader"),
+    "tf_data": ("tensorflow_reader", "TensorFlowReader"),
+    "webdataset": ("pytorch_readers", "WebDatasetReader"),
+    "mapped": ("cache_readers", "MappedReader"),
+    "resident": ("cache_readers", "ResidentReader"),
 }
 _PACKAGES = {  # the module that a reader imports, and how it is installed
     "tf_data": ("tensorflow", "pip install tensorflow-cpu"),
@@ -51,17 +51,25 @@ _PACKAGES = {  # the module that a reader imports, and how it is installed
 }
 
 
-def why_not(reader: str, form: str) -> Unsupported | None:
-    """Return why a reader cannot read a form; None if it can.
-
-    Raise UserError for an unknown reader.
-    """
-    if form not in READS[one_of("reader", reader, READERS)]:
-        return Unsupported(f"the reader {reader} reads {' and '.join(READS[reader])}, not {form}", "never")
+def lacking(reader: str) -> str | None:
+    """Return the package that a reader needs and that is not installed, and the command; None if all are here."""
     package, install = _PACKAGES.get(reader, ("", ""))
-    if package and find_spec(package) is None:
-        return Unsupported(f"the reader {reader} needs {package}, which is not installed: `{install}`")
-    return None
+    missing = package and find_spec(package) is None
+    return f"{package}, which is not installed: `{install}`" if missing else None
+
+
+# fmt: off
+RULES = given(lambda t: t.form != "embedded", (
+    Rule("never", lambda t: t.form not in (forms := READS.get(t.reader, ("nothing",))) and " and ".join(forms),
+        "the reader {reader} reads {value}, not {form}"),
+    Rule("here", lambda t: lacking(t.reader), "the reader {reader} needs {value}"),
+    Rule("never", lambda t: t.reader == "resident" and t.workers, "the reader resident has no workers: give workers=0"),
+    Rule("never", lambda t: t.form == "cache" and t.image_px > CACHE_PX,
+        f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {{image_px}}"),
+    Rule("version", lambda t: t.reader_order == "shared" and t.reader not in SHARING,
+        "the reader {reader} cannot share its order with other readers"),
+))
+# fmt: on
 
 
 def open_reader(
@@ -86,22 +94,9 @@ def open_reader(
 
     Readers with the same seed and different shards share one order, in which each image comes once.
 
-    Raise Unsupported if `why_not` has a reason or decoded images are too small, and UserError for an invalid value.
+    `RULES` say which trials have a reader.
     """
-    if refusal := why_not(name, stored.form):
-        raise refusal
     one_of("order", order, ORDERS)
-    for what, number, least in (("batch", batch, 1), ("image_px", image_px, 1), ("workers", workers, 0)):
-        if number < least:
-            raise UserError(f"a reader's {what} must be at least {least}, not {number}.")
-    if name == "resident" and workers:
-        raise UserError(f"the reader resident has no workers: give workers=0, not {workers}.")
-    if stored.form == "cache" and image_px > CACHE_PX:
-        raise Unsupported(
-            f"images of the form cache have {CACHE_PX} pixels a side, and image_px is {image_px}", "never"
-        )
-    if shard != WHOLE and name not in SHARING:
-        raise Unsupported(f"the reader {name} cannot share its order with other readers", "version")
     from workbook.storage.readers.reader import Wanted
 
     wanted = Wanted(

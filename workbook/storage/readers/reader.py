@@ -1,19 +1,23 @@
-"""What all readers share: full batches, the count of skipped samples, pinned memory, errors (needs torch)."""
+"""What all readers share: full batches, skipped samples, pinned memory, errors; and the loader of a reader (torch)."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
 from labkit.data.content import what_is
+from labkit.data.loaders import Batch, Prepares
 from labkit.data.order import WHOLE, Shard
 from labkit.errors import LabkitError
 
 if TYPE_CHECKING:
     from workbook.storage import StoredSet
+
 
 PATIENCE_S = 120.0  # without a batch in this time, a reader has failed
 
@@ -108,3 +112,56 @@ def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     line = re.sub(r"^labkit[\w.]+: ", "", lines[-1]) if lines[0].startswith("Caught ") else lines[0]
     return line.removesuffix(".")[:300]
+
+
+class FedLoader:
+    """Batches of a reader on the device, without end. `waited_s` are the seconds in which the caller waited for it.
+
+    A reader cannot go back. So the first `repeats` batches stay in the host's memory, and come again after `rewind`:
+    steps that are compared have the same images.
+    """
+
+    kind: Literal["reader"] = "reader"
+
+    def __init__(self, open_reader: Callable[[], Reader], *, prepare: Prepares, repeats: int) -> None:
+        self.reader = reader = open_reader()
+        self.batch, self.samples, self.device = reader.batch, reader.epoch_images, prepare.device
+        self._open_reader, self._prepare, self._repeats = open_reader, prepare, repeats
+        self._first: list[Batch] = []
+        self._next = 0
+        self.waited_s = 0.0
+
+    def next_batch(self) -> Batch:
+        """Return the next batch on the device: images float32 (B, 3, px, px), labels int64 (B,).
+
+        The call waits for the reader, but not for the device.
+        """
+        images, labels = self._from_host()
+        return self._prepare(images.to(self.device, non_blocking=True)), labels.to(self.device, non_blocking=True)
+
+    def _from_host(self) -> Batch:
+        self._next += 1
+        if self._next <= len(self._first):
+            return self._first[self._next - 1]
+        began = time.perf_counter()
+        batch = self.reader.next_batch()
+        self.waited_s += time.perf_counter() - began
+        if len(self._first) < self._repeats:
+            self._first.append(batch)
+        return batch
+
+    def rewind(self) -> None:
+        """Return the first batches once more, and then those that follow the last one."""
+        self._next = 0
+        self._prepare.rewind()
+
+    def reopen(self) -> None:
+        """Open the reader anew after `close`: it begins at its first batch."""
+        self.reader = self._open_reader()
+        self._first = []
+        self.rewind()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._first = []
+        self.reader.close()

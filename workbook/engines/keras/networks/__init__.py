@@ -6,7 +6,6 @@ back end, so another back end needs another process.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from labkit.errors import one_of
@@ -40,11 +39,12 @@ def build(
     one_of("head", head, HEADS)
     import keras
 
+    from workbook.engines.keras.networks.architectures import NETWORKS
     from workbook.engines.keras.networks.layers import Layers
 
     images = keras.Input(shape=(image_px, image_px, 3), name="images")
-    network = import_module(f"workbook.engines.keras.networks.{name}")
+    network, spread = NETWORKS[name]
     classes = entry.classes if classes is None else classes
-    layers = Layers(seed, spread=getattr(network, "SPREAD", None))
-    outputs = network.outputs(layers, images, classes=classes, head=head)
+    layers = Layers(seed, spread=spread)
+    outputs = network(layers, images, classes=classes, head=head)
     return keras.Model(images, outputs, name=name)

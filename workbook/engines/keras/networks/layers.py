@@ -10,8 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from workbook.engines.keras.networks.carried import layer_name
-from workbook.engines.keras.networks.padding import padding_of, same_padding
+from workbook.engines.keras.networks.correspondence import layer_name, padding_of, same_padding
 
 Tensor = Any
 Size = int | tuple[int, int]  # size of both edges, or (height, width)

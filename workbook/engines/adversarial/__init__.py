@@ -1,1 +1,0 @@
-"""Two networks trained against each other: their updates, one iteration, its correctness check, what is supported."""

@@ -1,1 +1,0 @@
-"""Networks that OpenVINO runs on a CPU."""
