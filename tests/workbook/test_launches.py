@@ -27,7 +27,7 @@ from workbook.runner.preparing import Data
 from workbook.runner.protocol import Pass
 from workbook.show import plots
 from workbook.studies import launches, rooflines
-from workbook.trials.trial import NO_DATA, PRECISIONS, Trial
+from workbook.trials.trial import NO_DATA, WORDS, Trial
 
 STUDY = "09_profile"
 TIMING = Timing(warmup_s=0.2, timed_s=0.5, block_s=0.1, limit_s=120)
@@ -153,7 +153,7 @@ def test_a_roofline_bounds_strict_fp32_alone() -> None:
     about = {"profile": "p", "study": "s", "host": "a", "status": "ok", "model": "vgg16"}
     rates = {"images_per_s": 8000.0, "roofline_fraction": 0.1}
     frame = pd.DataFrame(
-        [{**about, **rates, "precision": kind, "pass_number": n} for n in (1, 2) for kind in PRECISIONS]
+        [{**about, **rates, "precision": kind, "pass_number": n} for n in (1, 2) for kind in WORDS["precision"]]
     )
     bounds = rooflines.measured(frame, by=["model"])
     assert bounds[["label", "passes"]].to_numpy().tolist() == [["roofline", 2]]

@@ -41,7 +41,7 @@ def _by_triton(trial: Trial) -> bool:
 
 
 # fmt: off
-_GPU = of_gpu("PyTorch", precision.capability)
+GPU = of_gpu("PyTorch", precision.capability)
 
 _GRAPHS = Rule("never", lambda t: _captured(t) and t.device == "cpu",
     "CUDA graphs need a GPU; a CPU has no launches to save")
@@ -70,7 +70,7 @@ PRECISION = (
     AS_INSTALLED_ON_A_CPU,
     TF32_ON_A_CPU,
     FP16_ON_A_CPU,
-    *_GPU,
+    *GPU,
 )
 
 _MASTER = (
@@ -134,7 +134,7 @@ PREDICTION = (
         "the mode {engine} does not predict in INT8: openvino does on a CPU, triton+graph on a GPU"),
     AS_INSTALLED_ON_A_CPU,
     TF32_ON_A_CPU,
-    *_GPU,
+    *GPU,
     _GRAPHS,
     *_COMPILE,
 )

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 
 from labkit.data import DataSet
-from workbook.engines.common_rules import of_gpu
-from workbook.engines.precision import capability
+from workbook.engines.support import GPU
 from workbook.errors import GateError
 from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
@@ -29,7 +28,7 @@ TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 1e-2
 RULES = (
     Rule("never", lambda t: t.precision not in (ON_A_CPU if t.device == "cpu" else DTYPES),
         "no {precision} matrix product on {device}"),
-    *of_gpu("PyTorch", capability),
+    *GPU,
 )
 # fmt: on
 
