@@ -290,12 +290,12 @@ def phrase(column: str, value: Any, text: str = "") -> str:
 
 
 def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
-    """Return the different values in display order: modes from the baseline on, networks as listed, numbers by size.
+    """Return the different values in display order: modes from strict FP32 on, networks as listed, numbers by size.
 
     Records are in random order. Other texts keep the order of their first appearance.
 
-    >>> in_order(["compiled", "baseline", "CUDA graph"], "mode"), in_order([256, 64])
-    (['baseline', 'CUDA graph', 'compiled'], [64, 256])
+    >>> in_order(["compiled", "strict FP32", "CUDA graph"], "mode"), in_order([256, 64])
+    (['strict FP32', 'CUDA graph', 'compiled'], [64, 256])
     """
     distinct = [value for value in dict.fromkeys(values) if not is_missing(value)]
     if column in _STAGED:
@@ -309,16 +309,16 @@ def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
 def role(column: str, value: Any) -> str | None:
     """Return the role of an execution mode in all figures: `baseline`, `between`, `optimised`; None for other values.
 
-    The column `side` holds the roles themselves. Values that a paper printed (`source`) are grey like the baseline.
+    The column `side` holds the roles themselves. Values that a paper printed (`source`) are grey like strict FP32.
 
-    >>> role("mode", "baseline"), role("mode", "compiled + CUDA graph"), role("model", "resnet50")
+    >>> role("mode", "strict FP32"), role("mode", "compiled + CUDA graph"), role("model", "resnet50")
     ('baseline', 'optimised', None)
     """
     if column == "source":
         return "baseline" if str(value).endswith(" paper") else None
     if column not in _STAGED or not isinstance(value, str):
         return None
-    if value.startswith("baseline") or value == "eager loop":  # the latter in any precision, beside CUDA graphs
+    if value == "strict FP32" or value == "eager loop":  # the latter in any precision, beside CUDA graphs
         return "baseline"
     if value == "optimised" or "compiled" in value:
         return "optimised"
@@ -341,16 +341,16 @@ _DEFAULT = Trial()
 
 
 # Names of the references. `CAREFUL` names an eager loop with PyTorch's own means, in any precision.
-STRICT, AS_INSTALLED, CAREFUL = "baseline", "PyTorch as installed", "tuned eager"
+STRICT, AS_INSTALLED, CAREFUL = "strict FP32", "PyTorch as installed", "tuned eager"
 
 
 def mode_name(trial: Trial) -> str:
-    """Return the name of a trial's execution mode: `baseline` is `plain` (eager, FP32, PyTorch's default SGD).
+    """Return the name of a trial's execution mode: `strict FP32` is `plain` (eager, no TF32, PyTorch's default SGD).
 
     Different modes have different names: a step that updates FP32 weights is not a step that keeps FP32 masters.
 
     >>> mode_name(Trial()), mode_name(Trial(engine="graph", optimizer="sgd_fused"))
-    ('baseline', 'CUDA graph, fused SGD')
+    ('strict FP32', 'CUDA graph, fused SGD')
     """
     if is_plain(trial):
         return STRICT

@@ -178,7 +178,7 @@ FAILURE = {"status": "crashed", "reason": "worker died", "result": None, "teleme
 
 
 def is_baseline(record: Record) -> bool:
-    return mode_name(record.as_trial) == "baseline" and record.as_trial.workload in OF_NETWORKS
+    return mode_name(record.as_trial) == "strict FP32" and record.as_trial.workload in OF_NETWORKS
 
 
 def failing(chosen: Callable[[Record], bool]) -> Cut:

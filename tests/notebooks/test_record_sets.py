@@ -141,7 +141,7 @@ def with_values(frame: pd.DataFrame, variant: str) -> pd.DataFrame:
     metrics = [name for name in METRICS if name in frame and is_numeric_dtype(frame[name])]
     frame = frame.copy()
     if variant == BASELINES:
-        rows = frame["mode"] == "baseline"
+        rows = frame["mode"] == "strict FP32"
         frame.loc[rows, metrics] = frame.loc[rows, metrics].where(frame.loc[rows, metrics].isna(), 0.0)
         return frame
     word, quarter = variant.split(" ")

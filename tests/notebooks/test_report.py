@@ -193,7 +193,7 @@ def test_a_report_of_cpu_vs_gpu_is_complete_without_a_gpu(smoke: Report) -> None
     assert {record.trial["device"] for record in made} == {"cpu"}
     swept = [record for record in made if record.trial["threads"]]
     assert swept and all(record.facts["threads"] == record.trial["threads"] for record in swept)
-    assert {"baseline", "OpenVINO"} == {mode_name(record.as_trial) for record in made}
+    assert {"strict FP32", "OpenVINO"} == {mode_name(record.as_trial) for record in made}
     assert "not testable here" in smoke.page("06_cpu_vs_gpu")
 
 

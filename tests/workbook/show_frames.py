@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-MODES = ("baseline", "CUDA graph", "compiled + CUDA graph")
+MODES = ("strict FP32", "CUDA graph", "compiled + CUDA graph")
 MODELS = ("resnet50", "vgg16")
 BATCHES = (16, 64, 256, 2048)
 COLUMNS = ["model", "batch", "mode", "host", "pass_number", "status", "reason", "images_per_s", "utilisation"]

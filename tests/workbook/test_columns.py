@@ -23,7 +23,7 @@ ROWS = ROWS.assign(
     image_px=32, framework="torch", machine="a", protocol=3, scale="quick", profile="h200", study="s", process="p"
 )
 OF_IMAGES = pd.concat([ROWS[:2].assign(image=image, top1=[1.0, 0.0]) for image in range(4)], ignore_index=True)
-OF_IMAGES = OF_IMAGES.assign(mode=["baseline", "CUDA graph"] * 4, pass_number=1)
+OF_IMAGES = OF_IMAGES.assign(mode=["strict FP32", "CUDA graph"] * 4, pass_number=1)
 MEANS = estimate(ROWS, "images_per_s", by=["mode", "batch"])
 GAINS = ratio(ROWS, "images_per_s", over={"mode": MODES[0]}, by=["mode", "batch"])
 CURVE = pd.DataFrame({"batch": [16, 64], "value": [1e3, 2e3], "mode": MODES[0], "label": "bound"})
@@ -33,7 +33,7 @@ CALLS: dict[str, tuple[pd.DataFrame, Callable[[pd.DataFrame], Any]]] = {
     "estimate": (ROWS, lambda data: estimate(data, "images_per_s", by=["mode", "batch"])),
     "ratio": (ROWS, lambda data: ratio(data, "images_per_s", **OVER)),
     "difference": (ROWS, lambda data: difference(data, "utilisation", **OVER)),
-    "difference by image": (OF_IMAGES, lambda data: difference(data, "top1", over={"mode": "baseline"}, by="mode")),
+    "difference by image": (OF_IMAGES, lambda data: difference(data, "top1", over={"mode": "strict FP32"}, by="mode")),
     "lines": (ROWS, lambda data: plots.lines(data, x="batch", y="images_per_s", hue="mode", col="model")),
     "lines of means": (MEANS, lambda data: plots.lines(data, x="batch", y="images_per_s", hue="mode")),
     "lines, bound": (CURVE, lambda data: plots.lines(ROWS, x="batch", y="images_per_s", col="mode", bound=data)),
@@ -81,9 +81,9 @@ def test_what_is_no_table_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"mode": "eager"}, "has mode='eager'; it is 'baseline', 'CUDA graph', 'compiled + CUDA graph' here"),
+        ({"mode": "eager"}, "has mode='eager'; it is 'strict FP32', 'CUDA graph', 'compiled + CUDA graph' here"),
         ({"batch": 63}, "has batch=63; it is 16, 64 here"),
-        ({"mode": "baseline", "batch": 16}, "no row agrees with one of mode='baseline' and batch=16 in model"),
+        ({"mode": "strict FP32", "batch": 16}, "no row agrees with one of mode='strict FP32' and batch=16 in model"),
     ],
 )
 def test_a_ratio_without_a_row_says_what_there_is(
@@ -102,7 +102,7 @@ def test_a_text_in_the_place_of_a_number_is_refused() -> None:
     with pytest.raises(UserError, match="the column batch holds numbers, and '16' is a text; it is 16, 64 here"):
         difference(ROWS, "images_per_s", over={"batch": "16"}, by=["mode", "batch"])
     with pytest.raises(UserError, match="the column batch holds numbers, and '64' is a text"):
-        value_of(MEANS, mode="baseline", batch="64")
+        value_of(MEANS, mode="strict FP32", batch="64")
 
 
 def test_a_value_as_printed_names_that_of_the_column(monkeypatch: pytest.MonkeyPatch) -> None:

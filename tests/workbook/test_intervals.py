@@ -43,7 +43,7 @@ def on_hosts(*values: dict[tuple[str, int], list[float]], **changed: Sequence[ob
 
 
 def level(*rates: list[float], **changed: Sequence[object]) -> pd.DataFrame:
-    return on_hosts(*({("baseline", 1): of_host} for of_host in rates), **changed)
+    return on_hosts(*({("strict FP32", 1): of_host} for of_host in rates), **changed)
 
 
 # ---- which interval is formed ---------------------------------------------------------------------------------------
@@ -65,27 +65,29 @@ def test_shares_of_three_hosts_are_averaged_arithmetically_and_stay_below_1() ->
 
 def test_a_ratio_on_three_hosts_is_of_each_hosts_means() -> None:
     # Hosts differ threefold, their ratios hardly. The captured side has fewer passes.
-    sides = [({("baseline", 1): [f, 1.2 * f], ("CUDA graph", 1): [f * gain]}) for f, gain in ((1, 2), (3, 2.1), (2, 2))]
-    (row,) = ratio(on_hosts(*sides), "images_per_s", over={"mode": "baseline"}, by=["mode"]).itertuples()
+    sides = [
+        ({("strict FP32", 1): [f, 1.2 * f], ("CUDA graph", 1): [f * gain]}) for f, gain in ((1, 2), (3, 2.1), (2, 2))
+    ]
+    (row,) = ratio(on_hosts(*sides), "images_per_s", over={"mode": "strict FP32"}, by=["mode"]).itertuples()
     logs = np.log([gain / math.sqrt(1.2) for gain in (2, 2.1, 2)])
     low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
     assert (row.value, row.low, row.high) == pytest.approx(tuple(np.exp([logs.mean(), low, high])))
     assert (row.passes, row.hosts) == (3, 3)
-    (row,) = difference(on_hosts(*sides), "images_per_s", over={"mode": "baseline"}, by=["mode"]).itertuples()
+    (row,) = difference(on_hosts(*sides), "images_per_s", over={"mode": "strict FP32"}, by=["mode"]).itertuples()
     assert row.value == pytest.approx(np.mean([f * (gain - 1.1) for f, gain in ((1, 2), (3, 2.1), (2, 2))]))
 
 
 def test_hosts_that_ran_only_one_side_are_left_out_of_a_ratio() -> None:
-    four = [{("baseline", 1): [1.0], ("CUDA graph", 1): [gain]} for gain in (2.0, 2.2, 1.9)]
-    data = pd.concat([on_hosts(*four), made({("baseline", 1): [9.0]}, host="d").assign(machine=MACHINE)])
+    four = [{("strict FP32", 1): [1.0], ("CUDA graph", 1): [gain]} for gain in (2.0, 2.2, 1.9)]
+    data = pd.concat([on_hosts(*four), made({("strict FP32", 1): [9.0]}, host="d").assign(machine=MACHINE)])
     data = data.assign(protocol=3, scale="quick")
-    (row,) = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"]).itertuples()
+    (row,) = ratio(data, "images_per_s", over={"mode": "strict FP32"}, by=["mode"]).itertuples()
     assert row.hosts == 3 and row.value == pytest.approx((2.0 * 2.2 * 1.9) ** (1 / 3))
     with pytest.raises(UserError, match="on a, b,"):
-        both = data[(data["mode"] == "baseline") | data["host"].isin(["a"])]
+        both = data[(data["mode"] == "strict FP32") | data["host"].isin(["a"])]
         more = made({("CUDA graph", 1): [2.0]}, host="b").assign(machine=MACHINE, protocol=3, scale="quick")
         third = more.assign(host="e")
-        ratio(pd.concat([both, more, third]), "images_per_s", over={"mode": "baseline"}, by=["mode"])
+        ratio(pd.concat([both, more, third]), "images_per_s", over={"mode": "strict FP32"}, by=["mode"])
 
 
 @pytest.mark.parametrize(
@@ -112,15 +114,17 @@ def test_hosts_whose_machines_are_unknown_are_not_pooled() -> None:
 
 def test_trials_with_different_planned_passes_are_unpaired_and_use_all_passes() -> None:
     eager, captured = [10.0, 12.0, 11.0, 10.5, 12.5, 11.5], [20.0, 20.1, 19.9]
-    data = made({("baseline", 1): eager, ("CUDA graph", 1): captured})
-    planned = data["mode"].map({"baseline": 6, "CUDA graph": 3})
+    data = made({("strict FP32", 1): eager, ("CUDA graph", 1): captured})
+    planned = data["mode"].map({"strict FP32": 6, "CUDA graph": 3})
     (row,) = ratio(
-        data.assign(planned_passes=planned), "images_per_s", over={"mode": "baseline"}, by=["mode"]
+        data.assign(planned_passes=planned), "images_per_s", over={"mode": "strict FP32"}, by=["mode"]
     ).itertuples()
     welch = stats.ttest_ind(np.log(captured), np.log(eager), equal_var=False).confidence_interval(0.95)
     assert (row.low, row.high) == pytest.approx((math.exp(welch.low), math.exp(welch.high)))
     # A pass that is planned for both, and failed on one side, leaves the others paired.
-    (row,) = ratio(data.assign(planned_passes=6), "images_per_s", over={"mode": "baseline"}, by=["mode"]).itertuples()
+    (row,) = ratio(
+        data.assign(planned_passes=6), "images_per_s", over={"mode": "strict FP32"}, by=["mode"]
+    ).itertuples()
     paired = np.log(captured) - np.log(eager[:3])
     assert row.value == pytest.approx(math.exp(paired.mean())) and row.passes == 3
 

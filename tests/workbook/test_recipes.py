@@ -31,13 +31,13 @@ Kind = Literal["cuda", "cpu"]
 
 
 def test_the_baseline_has_the_defaults_of_a_trial() -> None:
-    assert PLAIN == {} and is_plain(Trial()) and mode_name(Trial()) == "baseline"
+    assert PLAIN == {} and is_plain(Trial()) and mode_name(Trial()) == "strict FP32"
 
 
 @pytest.mark.parametrize("name", ["fused", "channels_last", "tf32"])
 def test_one_change_sets_one_field_and_is_found_in_a_trial_by_it(name: str) -> None:
     trial = Trial(batch=256, learning_rate=0.1, **one_change(name))
-    assert len(one_change(name)) == 1 and not is_plain(trial) and mode_name(trial) != "baseline"
+    assert len(one_change(name)) == 1 and not is_plain(trial) and mode_name(trial) != "strict FP32"
     assert which_change(trial.as_dict()) == name and which_change(Trial(batch=256).as_dict()) == ""
     assert which_change(trial.as_dict() | {"engine": "compile"}) is None, "two changes"
 
@@ -46,7 +46,7 @@ def test_one_change_sets_one_field_and_is_found_in_a_trial_by_it(name: str) -> N
 def test_a_recorded_loop_with_a_host_setting_keeps_its_names_and_is_not_the_baseline(setting: str) -> None:
     trial = Trial(host_setting=setting)
     assert which_change(trial.as_dict()) == setting and not is_plain(trial)
-    assert label("host_setting", setting) in mode_name(trial) != "baseline"
+    assert label("host_setting", setting) in mode_name(trial) != "strict FP32"
     assert label("host_setting", setting) in configuration_name(trial, beside=[Trial()])
 
 

@@ -227,7 +227,9 @@ def test_a_summary_is_short(h200: Results) -> None:
 VALUES = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=6)
 
 
-@given(st.dictionaries(st.tuples(st.sampled_from(["baseline", "CUDA graph"]), st.integers(1, 4)), VALUES, min_size=1))
+@given(
+    st.dictionaries(st.tuples(st.sampled_from(["strict FP32", "CUDA graph"]), st.integers(1, 4)), VALUES, min_size=1)
+)
 def test_the_interval_contains_the_value_and_one_pass_has_none(
     values: dict[tuple[str, int], list[float]],
 ) -> None:
@@ -245,12 +247,12 @@ def test_the_interval_contains_the_value_and_one_pass_has_none(
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6))
 def test_an_interval_of_shares_stays_between_0_and_1(shares: list[float]) -> None:
-    (row,) = estimate(made({("baseline", 1): shares}), "utilisation", by=["mode"]).itertuples()
+    (row,) = estimate(made({("strict FP32", 1): shares}), "utilisation", by=["mode"]).itertuples()
     assert 0 <= row.low <= row.high <= 1
 
 
 def test_missing_values_are_left_out_and_never_0() -> None:
-    nothing = made({("baseline", 1): [math.nan, math.nan], ("CUDA graph", 1): [2.0, math.nan]})
+    nothing = made({("strict FP32", 1): [math.nan, math.nan], ("CUDA graph", 1): [2.0, math.nan]})
     estimates = estimate(nothing, "images_per_s", by=["mode"])
     assert list(estimates["mode"]) == ["CUDA graph"] and list(estimates["passes"]) == [1]
     empty = estimate(nothing[:0], "images_per_s", by=["mode"])
@@ -286,15 +288,15 @@ def test_results_in_place_of_their_table_are_refused(h200: Results) -> None:
 
 
 def test_one_column_may_be_given_as_a_text() -> None:
-    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]})
+    data = made({("strict FP32", 1): [1.0], ("CUDA graph", 1): [2.0]})
     assert estimate(data, "images_per_s", by="mode").equals(estimate(data, "images_per_s", by=["mode"]))
-    assert ratio(data, "images_per_s", over={"mode": "baseline"}, by="mode")["value"].tolist() == [2]
+    assert ratio(data, "images_per_s", over={"mode": "strict FP32"}, by="mode")["value"].tolist() == [2]
 
 
 def test_a_column_of_texts_is_no_metric(frame: pd.DataFrame) -> None:
     for refused in (
         lambda: estimate(frame, "engine"),
-        lambda: ratio(frame, "engine", over={"mode": "baseline"}, by="mode"),
+        lambda: ratio(frame, "engine", over={"mode": "strict FP32"}, by="mode"),
     ):
         with pytest.raises(UserError, match=r"column engine .*`workbook.describe"):
             refused()
@@ -303,23 +305,23 @@ def test_a_column_of_texts_is_no_metric(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"mode": "Baseline"}, "mode .*'Baseline'; nearest: 'baseline', .* has 'CUDA graph', 'base"),
+        ({"mode": "Baseline"}, "mode .*'Baseline'; nearest: 'strict FP32', .* has 'CUDA graph', 'base"),
         ({"mode": "compile"}, "'compile'; nearest: 'compiled', "),
         ({"precision": "FP32"}, "'FP32'; nearest: 'fp32', "),
         ({"model": ["vgg16"]}, r"\['vgg16'\]; nearest: 'vgg16', "),
-        ("baseline", "`over` .* 'baseline'"),
+        ("strict FP32", "`over` .* 'strict FP32'"),
         ({}, "`over`"),
     ],
 )
 def test_a_comparison_with_what_cannot_be_is_refused(over: Any, said: str) -> None:
-    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16", precision="fp32")
+    data = made({("strict FP32", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16", precision="fp32")
     with pytest.raises(UserError, match=said):
         ratio(data, "images_per_s", over=over, by="mode")
 
 
 @pytest.mark.filterwarnings("ignore:the ratio has no row")
 def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
-    data = made({("baseline", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16")
+    data = made({("strict FP32", 1): [1.0], ("CUDA graph", 1): [2.0]}).assign(model="vgg16")
     own = data.assign(mode=["as usual", "faster"])
     for rows, over in [
         (data, {"mode": "compiled, fused SGD"}),
@@ -334,7 +336,7 @@ def test_a_comparison_with_what_did_not_run_here_is_empty() -> None:
 
 def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.DataFrame) -> None:
     with pytest.raises(UserError, match=r"\(batch: 1, 2\).*`by`"):
-        estimate(made({("baseline", 1): [1.0], ("baseline", 2): [2.0]}), "images_per_s", by=["mode"])
+        estimate(made({("strict FP32", 1): [1.0], ("strict FP32", 2): [2.0]}), "images_per_s", by=["mode"])
     resnet = frame.query("model == 'resnet50' and workload == 'train' and batch == 256 and image_px == 32")
     with pytest.raises(UserError, match="study"):
         estimate(resnet.query("framework == 'torch'"), "images_per_s", by=["mode"])
@@ -360,11 +362,11 @@ def test_rows_that_differ_in_size_or_framework_say_so(frame: pd.DataFrame) -> No
     ],
 )
 def test_an_interrupted_pass_counts_if_fewer_than_three_are_whole(interrupted: list[int], passes: int) -> None:
-    sides = {("baseline", 1): [1.0, 2.0, 4.0, 8.0], ("CUDA graph", 1): [2.0, 4.0, 8.0, 16.0]}
+    sides = {("strict FP32", 1): [1.0, 2.0, 4.0, 8.0], ("CUDA graph", 1): [2.0, 4.0, 8.0, 16.0]}
     data = made(sides).assign(framework="torch", devices=1)
     data["process"] = data["pass_number"].astype(str)
-    data.loc[data["pass_number"].isin(interrupted) & (data["mode"] == "baseline"), "process"] = "another"
-    paired = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"])
+    data.loc[data["pass_number"].isin(interrupted) & (data["mode"] == "strict FP32"), "process"] = "another"
+    paired = ratio(data, "images_per_s", over={"mode": "strict FP32"}, by=["mode"])
     assert paired["passes"].tolist() == [passes] and paired["value"].tolist() == pytest.approx([2.0])
 
 

@@ -43,7 +43,7 @@ DRAW: dict[str, Callable[[pd.DataFrame], Figure]] = {
     "panels": lambda data: plots.lines(data, x="batch", y="images_per_s", hue="mode", col="model"),
     "dots": lambda data: plots.dots(data, y=["model", "batch"], x="images_per_s", hue="mode", sort="descending"),
     "stack": lambda data: plots.stack(
-        as_parts(data), y=["model", "batch"], part="part", value="images_per_s", hatched=["baseline"]
+        as_parts(data), y=["model", "batch"], part="part", value="images_per_s", hatched=["strict FP32"]
     ),
     "series": lambda data: plots.series(as_telemetry(data), hue="mode"),
 }
@@ -90,7 +90,7 @@ def test_a_very_wide_interval_leaves_the_values_apart(log: bool) -> None:
 def test_a_figure_states_missing_results_and_failures(kind: str) -> None:
     nothing = made([])
     nothing.attrs["reason"] = "no GPU here"
-    failed = made([("vgg16", 64, "baseline", "oom: 80 GiB were asked for")])
+    failed = made([("vgg16", 64, "strict FP32", "oom: 80 GiB were asked for")])
     assert "not measured (no GPU here)" in " ".join(texts(DRAW[kind](nothing).svg()))
     assert DRAW[kind](pd.DataFrame()).svg()
     if kind != "series":
@@ -139,9 +139,9 @@ def test_text_can_be_read_in_every_colour(name: str, scheme: int) -> None:
 
 
 def test_each_colour_has_a_single_meaning() -> None:
-    chosen = looks(["compiled + CUDA graph", "CUDA graph", "XLA", "baseline"], "mode")
+    chosen = looks(["compiled + CUDA graph", "CUDA graph", "XLA", "strict FP32"], "mode")
     names = {value: look.colour for value, look in chosen.items()}
-    assert names["baseline"] == colour("baseline")
+    assert names["strict FP32"] == colour("baseline")
     assert names["CUDA graph"] == colour("between")
     assert names["compiled + CUDA graph"] == colour("optimised")
     assert names["XLA"] == colour("c1")
@@ -149,17 +149,19 @@ def test_each_colour_has_a_single_meaning() -> None:
 
 
 def test_the_caller_may_choose_colours() -> None:
-    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", colours={"baseline": "black"})
+    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", colours={"strict FP32": "black"})
     assert "black" in {line.get_color() for line in figure.axes[0].lines}
 
 
 def test_colours_that_fit_no_value_of_hue_are_refused() -> None:
     axes = {"x": "batch", "y": "images_per_s"}
-    with pytest.raises(UserError, match=r"names 'basline'.* hue='mode' has the values 'baseline'"):
+    with pytest.raises(UserError, match=r"names 'basline'.* hue='mode' has the values 'strict FP32'"):
         plots.lines(SWEEP, **axes, hue="mode", colours={"basline": "black"})
     with pytest.raises(UserError, match="hue=None has the values of no column"):
-        plots.lines(SWEEP[SWEEP["mode"] == "baseline"], **axes, colours={"baseline": "black"})
-    assert plots.lines(SWEEP.head(0), **axes, hue="mode", colours={"baseline": "black"}), "no row, so no value is known"
+        plots.lines(SWEEP[SWEEP["mode"] == "strict FP32"], **axes, colours={"strict FP32": "black"})
+    assert plots.lines(SWEEP.head(0), **axes, hue="mode", colours={"strict FP32": "black"}), (
+        "no row, so no value is known"
+    )
 
 
 def test_texts_have_matplotlibs_font_size_and_in_a_report_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,7 @@ def test_the_title_of_a_saved_file_is_above_its_legend(tmp_path: Path) -> None:
     figure = plots.dots(SWEEP, y="batch", x="images_per_s", hue="mode", title="Throughput grows")
     svg = figure.save(tmp_path / "mine.svg").read_text(encoding="utf-8")
     height = {text: float(y) for y, text in re.findall(r' y="(\S+)"[^>]*>([^<]+)</text>', svg)}
-    assert 8 < height["Throughput grows"] < height["baseline"] - 10
+    assert 8 < height["Throughput grows"] < height["strict FP32"] - 10
     assert ">Throughput grows<" not in figure.svg()
 
 
@@ -201,8 +203,8 @@ def test_the_caller_may_join_two_points() -> None:
 
 
 def test_a_line_breaks_where_a_configuration_failed() -> None:
-    data = made([("vgg16", batch, "baseline", [batch]) for batch in (16, 64, 2048, 8192)])
-    data = pd.concat([data, made([("vgg16", 256, "baseline", "oom: too large")])])
+    data = made([("vgg16", batch, "strict FP32", [batch]) for batch in (16, 64, 2048, 8192)])
+    data = pd.concat([data, made([("vgg16", 256, "strict FP32", "oom: too large")])])
     (line,) = plots.lines(data, x="batch", y="images_per_s", hue="mode").axes[0].lines
     assert np.isnan(line.get_ydata()[2])
 
@@ -242,7 +244,7 @@ def test_the_numbers_are_estimates_and_the_interval_contains_the_point() -> None
 
 
 def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
-    data = pd.concat([SWEEP, made([("vgg16", 8192, "baseline", "unsupported: needs 80 GiB")])])
+    data = pd.concat([SWEEP, made([("vgg16", 8192, "strict FP32", "unsupported: needs 80 GiB")])])
     speedup = pd.DataFrame({"batch": [16], "value": [7.21]})
     published = pd.DataFrame({"batch": [16], "value": [100.0], "label": ["published"]})
     figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", ratio=speedup, ticks=published)
@@ -252,7 +254,7 @@ def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
 def test_zero_has_no_logarithm() -> None:
     assert not may_be_log([0.0, 1.0])
     assert not may_be_log([])
-    data = made([("vgg16", batch, "baseline", [batch - 16]) for batch in BATCHES])
+    data = made([("vgg16", batch, "strict FP32", [batch - 16]) for batch in BATCHES])
     assert plots.lines(data, x="batch", y="images_per_s").axes[0].get_yscale() == "linear"
 
 
@@ -342,7 +344,7 @@ def test_estimates_do_not_stand_under_another_metrics_name(shown_as: str) -> Non
 
 @pytest.mark.parametrize("shown_as", ["images_per_s", "power_w", "points"])
 def test_ratios_stand_under_no_metrics_name(shown_as: str) -> None:
-    ratios = ratio(SWEEP, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
+    ratios = ratio(SWEEP, "images_per_s", over={"mode": "strict FP32"}, by=["mode", "batch"])
     with pytest.raises(UserError, match="these values are ratios of throughput"):
         table(ratios, rows=["mode", "batch"], values={"value": (ratios, shown_as)})
     for form in (ratios, (ratios, "ratio"), (ratios, "speedup"), (ratios, "scaling_efficiency")):

@@ -52,7 +52,7 @@ def test_numbers_are_the_estimates(data: pd.DataFrame) -> None:
 
 
 def test_an_interval_is_shown_only_if_it_is_wide() -> None:
-    data = made([("vgg16", 64, "baseline", [1000, 1010, 990]), ("vgg16", 256, "baseline", [1000, 2000, 3000])])
+    data = made([("vgg16", 64, "strict FP32", [1000, 1010, 990]), ("vgg16", 256, "strict FP32", [1000, 2000, 3000])])
     assert table(data, "batch", "images_per_s").frame["images/s"].tolist() == ["1,000", "1,800 [460, 7,200]"]
     assert table(data, "batch", "images_per_s", intervals="all").frame["images/s"][0] == "1,000 [975, 1,030]"
     light = page(table(data, "batch", "images_per_s")).select_one("td small")
@@ -61,7 +61,7 @@ def test_an_interval_is_shown_only_if_it_is_wide() -> None:
 
 
 def test_one_run_has_no_interval_and_says_so() -> None:
-    data = made([("vgg16", 64, "baseline", [1000])])
+    data = made([("vgg16", 64, "strict FP32", [1000])])
     for intervals in ("wide", "all"):
         shown = table(data, "batch", "images_per_s", intervals=intervals)
         assert shown.frame["images/s"].tolist() == ["1,000 (one run)"]
@@ -76,7 +76,7 @@ def test_a_bound_stands_before_its_value_and_before_no_other() -> None:
 
 
 def test_a_failed_configuration_is_a_row_with_its_reason() -> None:
-    data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 256, "baseline", f"oom: {REASON}")])
+    data = made([("vgg16", 64, "strict FP32", [1000]), ("vgg16", 256, "strict FP32", f"oom: {REASON}")])
     shown = table(data, "batch", ["images_per_s", "utilisation"])
     assert shown.frame.loc[1, "images/s"] == f"out of memory: {REASON}"
     row = page(shown).select("tbody tr")[1]
@@ -85,7 +85,7 @@ def test_a_failed_configuration_is_a_row_with_its_reason() -> None:
 
 
 def test_a_missing_cell_carries_its_reason() -> None:
-    data = made([("vgg16", 64, mode, [1000]) for mode in MODES] + [("vgg16", 256, "baseline", [2000])])
+    data = made([("vgg16", 64, mode, [1000]) for mode in MODES] + [("vgg16", 256, "strict FP32", [2000])])
     failed = made([("vgg16", 256, "CUDA graph", f"oom: {REASON}")])
     soup = page(table(pd.concat([data, failed]), "batch", "images_per_s", across="mode"))
     titles = [cell["title"] for cell in soup.select("abbr")]
@@ -94,24 +94,24 @@ def test_a_missing_cell_carries_its_reason() -> None:
 
 
 def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
-    data = made([("vgg16", 64, "baseline", [1000, 1001]), ("vgg16", 64, "compiled", [7200, 7201])])
-    speedup = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
+    data = made([("vgg16", 64, "strict FP32", [1000, 1001]), ("vgg16", 64, "compiled", [7200, 7201])])
+    speedup = ratio(data, "images_per_s", over={"mode": "strict FP32"}, by=["mode", "batch"])
     shown = table(data, "batch", {"images/s": "images_per_s", "speed-up": speedup}, across="mode")
     assert list(shown.frame) == ["batch", "baseline, images/s", "compiled, images/s", "speed-up"]
     assert shown.frame.iloc[0].tolist() == ["64", "1,000", "7,200", "7.20x"]
 
 
 def test_a_useless_interval_of_two_runs_is_not_shown() -> None:
-    two = made([("vgg16", 64, "baseline", [100, 1000]), ("resnet50", 64, "baseline", [1000, 1010])])
+    two = made([("vgg16", 64, "strict FP32", [100, 1000]), ("resnet50", 64, "strict FP32", [1000, 1010])])
     shown = table(two, "model", "images_per_s", intervals="all").frame.iloc[:, -1].tolist()
     assert shown[0].endswith("(two runs)") != shown[1].endswith("(two runs)")
-    three = made([("vgg16", 64, "baseline", [100, 1000, 300])])
+    three = made([("vgg16", 64, "strict FP32", [100, 1000, 300])])
     assert "[" in table(three, "model", "images_per_s", intervals="all").frame.iloc[0, -1]
 
 
 def test_a_difference_is_in_points_with_its_sign() -> None:
     lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
-    data = made([("vgg16", 64, "baseline", [1000])])
+    data = made([("vgg16", 64, "strict FP32", [1000])])
     assert table(data, "model", {"lost": lost}).frame["lost, points"].tolist() == ["−1.2 [−2.0, −0.4]"]
     assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("−1.2 %")
 
@@ -134,7 +134,7 @@ def test_a_heading_without_the_unit_of_its_values_gets_it(metric: str, heading_o
 
 
 def test_values_of_one_network_do_not_stand_in_another_networks_row() -> None:
-    data = made([(model, batch, "baseline", [1000]) for model in ("resnet50", "vgg16") for batch in (1, 64)])
+    data = made([(model, batch, "strict FP32", [1000]) for model in ("resnet50", "vgg16") for batch in (1, 64)])
     gains = pd.DataFrame({"batch": [1, 64], "value": [2.0, 4.0], "low": [1.9, 3.9], "high": [2.1, 4.1]})
     with pytest.raises(UserError, match="one value to rows that differ in model"):
         table(data, ["model", "batch"], {"gain": gains})
@@ -147,7 +147,7 @@ def test_values_of_one_network_do_not_stand_in_another_networks_row() -> None:
 
 
 def test_constant_columns_are_left_out_and_the_best_row_is_marked() -> None:
-    data = made([("vgg16", batch, "baseline", [rate]) for batch, rate in ((256, 3000), (64, 1000), (1024, 2000))])
+    data = made([("vgg16", batch, "strict FP32", [rate]) for batch, rate in ((256, 3000), (64, 1000), (1024, 2000))])
     shown = table(data, ["model", "batch", "mode"], ["images_per_s"], best="images_per_s")
     assert list(shown.frame) == ["batch", "images/s"]
     assert shown.frame["batch"].tolist() == ["64", "256", "1,024"]
@@ -160,7 +160,7 @@ def test_an_empty_table_says_so() -> None:
 
 
 def test_a_text_column_is_shown_as_it_is() -> None:
-    data = made([("vgg16", 64, "baseline", [1000, 1001])]).assign(kernel="implicit_gemm")
+    data = made([("vgg16", 64, "strict FP32", [1000, 1001])]).assign(kernel="implicit_gemm")
     assert table(data, "model", {"kernel": "kernel"}).frame["kernel"].tolist() == ["implicit_gemm"]
 
 
@@ -173,7 +173,7 @@ def test_an_interval_around_1_is_not_inverted() -> None:
 
 
 def test_configurations_are_never_mixed() -> None:
-    data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 64, "CUDA graph", [2000])])
+    data = made([("vgg16", 64, "strict FP32", [1000]), ("vgg16", 64, "CUDA graph", [2000])])
     with pytest.raises(UserError, match="mode"):
         table(data, "batch", "images_per_s")
     with pytest.raises(UserError, match="no column colour"):
@@ -183,6 +183,6 @@ def test_configurations_are_never_mixed() -> None:
 
 
 def test_headings_have_scope() -> None:
-    soup = page(table(made([("vgg16", 64, "baseline", [1000])]), "batch", "images_per_s"))
+    soup = page(table(made([("vgg16", 64, "strict FP32", [1000])]), "batch", "images_per_s"))
     assert [cell["scope"] for cell in soup.select("th")] == ["col", "col", "row"]
     assert soup.select("th")[1].get_text() == heading("images_per_s")

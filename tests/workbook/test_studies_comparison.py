@@ -215,7 +215,7 @@ def test_polled_readings_are_listed_below_the_printed_ones(metric: str, k40m: tu
     frame = Results([part("h200", Trial(batch=64), Trial(batch=256), GRAPH)]).frame()
     polled = frame[["record", "batch", "mode"]].assign(window="polled", mean=100.0, lowest=90.0, highest=110.0)
     polled.loc[polled["batch"] == 64, "mean"] = 5.0
-    polled.loc[polled["mode"] != "baseline", "mean"] = 7.0
+    polled.loc[polled["mode"] != "strict FP32", "mean"] = 7.0
     polled.loc[frame["pass_number"] == 2, "highest"] = 120.0
     name = {"power_w": "power_smi_w"}.get(metric, metric)
     timed = polled.assign(metric=name, window="timed", mean=1.0)
@@ -243,7 +243,7 @@ def stub(reason: str | None = None, write: bool = True) -> Callable[..., Executi
     def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
         assert notebook.stem == COMPARISON
         if write:
-            executed(output, Answer((f"baseline {parameters['baseline']!r}",)))
+            executed(output, Answer((f"baseline {parameters['strict FP32']!r}",)))
             if reason:
                 node = nbformat.read(output, as_version=4)
                 error = nbformat.v4.new_output("error", ename="ValueError", evalue="it broke", traceback=[])

@@ -58,7 +58,7 @@ def priced(cost: Cost | None, boards: int = 1) -> pd.DataFrame:
     results = of_records(STUDY, records())
     device = results.profile.device.model_copy(update={"count": boards})
     profile = results.profile.model_copy(update={"cost": cost, "device": device})
-    frame = rows(replace(results, profile=profile)).query("model == 'googlenet' and mode == 'baseline'")
+    frame = rows(replace(results, profile=profile)).query("model == 'googlenet' and mode == 'strict FP32'")
     return estimate(frame, "cost_per_million_images", by=["device"]).set_index("device")["value"]
 
 
@@ -73,7 +73,7 @@ def test_ratios_are_between_baselines_and_between_the_fastest_modes() -> None:
     sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records())))
     by = ["model", "setting", "side", "device"]
     gains = ratio(sides, "images_per_s", over={"device": "cpu"}, by=by).set_index(["model", "side"])["value"].to_dict()
-    assert gains["googlenet", "baseline"] == pytest.approx(20)
+    assert gains["googlenet", "strict FP32"] == pytest.approx(20)
     assert gains["googlenet", "optimised"] == pytest.approx(30)
     assert ("resnet50", "optimised") not in gains, "only the baseline was planned on the GPU"
 

@@ -28,7 +28,7 @@ NAN = float("nan")
 
 def run(**fields: Any) -> dict[str, Any]:
     """Return a row of results. By default it is of a training on a GPU with counters."""
-    trial = {"workload": "train", "mode": "baseline", "model": "resnet50", "image_px": 32, "batch": 64}
+    trial = {"workload": "train", "mode": "strict FP32", "model": "resnet50", "image_px": 32, "batch": 64}
     trial |= {"device": "cuda", "devices": 1, "precision": "fp32", "learning_rate": Trial().learning_rate, **ASKED}
     measured = {"steps_before": 0, "host": "a", "pass_number": 1, "record": "r", "step_s": 0.01, "arithmetic_s": NAN}
     measured |= {"compute_utilisation": 0.9, "waiting_share": 0.05, "traffic_s": NAN, "dram_activity": 0.2}
@@ -99,7 +99,7 @@ def test_the_figure_shows_at_most_three_configurations_of_an_optimised_network()
     shown = profile.chosen(profile.trainings(pd.DataFrame(rows)))
     kept = sorted(zip(shown["configuration"], shown["mode"], strict=True))
     name = "ResNet-50, 32 px, batch"
-    assert kept == [(f"{name} 4", "baseline"), (f"{name} 4", "compiled"), (f"{name} 64", "baseline")]
+    assert kept == [(f"{name} 4", "strict FP32"), (f"{name} 4", "compiled"), (f"{name} 64", "strict FP32")]
     alone = profile.chosen(profile.trainings(pd.DataFrame([run(batch=4), run(model="vgg16", batch=4)])))
     assert alone["model"].tolist() == ["resnet50", "vgg16"], "without optimised modes every network is shown"
 
@@ -188,16 +188,16 @@ def loops(*trials: Trial) -> pd.DataFrame:
 def test_changed_loops_are_listed_after_their_baseline_and_their_gains_are_paired() -> None:
     others = [Trial(batch=256, engine="compile"), Trial(batch=64), replace(LOOPS["fused"], model="vgg16")]
     rows = loops(*LOOPS.values(), *BASELINES, *others, Trial(batch=256, **in_precision("eager", "tf32")))
-    assert rows["change"].unique().tolist() == ["baseline", "two cores", "fused SGD"]
+    assert rows["change"].unique().tolist() == ["strict FP32", "two cores", "fused SGD"]
     assert set(rows["image_px"]) == {32}, "at 224 px there is only a baseline"
-    gains = ratio(rows, "images_per_s", over={"change": "baseline"}, by=["image_px", "change"])
+    gains = ratio(rows, "images_per_s", over={"change": "strict FP32"}, by=["image_px", "change"])
     assert gains["value"].tolist() == pytest.approx([0.9, 1.1])
     assert (gains["high"] - gains["low"]).abs().max() < 1e-9, "both sides have the same noise in each pass"
 
 
 def test_without_changed_loops_there_is_no_baseline_either() -> None:
     shown = loops(*BASELINES)
-    assert shown.empty and ratio(shown, "images_per_s", over={"change": "baseline"}, by=["image_px", "change"]).empty
+    assert shown.empty and ratio(shown, "images_per_s", over={"change": "strict FP32"}, by=["image_px", "change"]).empty
 
 
 # ---- the plan -------------------------------------------------------------------------------------------------------

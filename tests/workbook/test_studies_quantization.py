@@ -12,7 +12,7 @@ from workbook.studies.sweeps import fastest
 OF_SIZE = ["model", "image_px", "batch", "precision"]
 # precision, mode, images/s of each run
 MEASURED = [
-    ("fp32", "baseline", (100.0, 100.0)),
+    ("fp32", "strict FP32", (100.0, 100.0)),
     ("fp32", "compiled", (140.0, 60.0)),  # the same arithmetic mean and a smaller geometric mean
     ("bf16", "CUDA graph", (800.0, 820.0)),
     ("int8", "CUDA graph", (900.0, 910.0)),
@@ -33,7 +33,7 @@ def rows(measured: list[tuple[str, str, tuple[float, ...]]], batch: int = 64) ->
 def test_the_fastest_mode_of_each_precision_has_the_largest_geometric_mean() -> None:
     chosen = fastest(rows(MEASURED), OF_SIZE, ["mode"])
     assert dict(zip(chosen["precision"], chosen["mode"], strict=True)) == {
-        "fp32": "baseline",
+        "fp32": "strict FP32",
         "bf16": "CUDA graph",
         "int8": "CUDA graph",
     }
@@ -43,20 +43,20 @@ def test_the_fastest_mode_of_each_precision_has_the_largest_geometric_mean() -> 
 
 
 def test_each_size_has_its_own_fastest_mode() -> None:
-    larger = [("fp32", "compiled", (300.0,)), ("fp32", "baseline", (200.0,))]
+    larger = [("fp32", "compiled", (300.0,)), ("fp32", "strict FP32", (200.0,))]
     chosen = fastest(pd.concat([rows(MEASURED), rows(larger, batch=256)]), OF_SIZE, ["mode"])
     assert chosen.query("precision == 'fp32'").groupby("batch")["mode"].unique().map(list).to_dict() == {
-        64: ["baseline"],
+        64: ["strict FP32"],
         256: ["compiled"],
     }
 
 
 def test_only_a_precision_without_results_keeps_its_failed_modes() -> None:
     nan = float("nan")
-    failed = rows([("int8", "CUDA graph", (nan,)), ("fp32", "compiled", (nan,)), ("fp32", "baseline", (50.0,))])
+    failed = rows([("int8", "CUDA graph", (nan,)), ("fp32", "compiled", (nan,)), ("fp32", "strict FP32", (50.0,))])
     chosen = fastest(failed, OF_SIZE, ["mode"])
     assert sorted(zip(chosen["precision"], chosen["mode"], strict=True)) == [
-        ("fp32", "baseline"),
+        ("fp32", "strict FP32"),
         ("int8", "CUDA graph"),
     ]
     assert fastest(failed.iloc[:0], OF_SIZE, ["mode"]).empty

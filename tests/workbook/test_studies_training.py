@@ -20,7 +20,7 @@ BY = ["model", "batch"]
 def frames(monkeypatch: pytest.MonkeyPatch) -> dict[str, pd.DataFrame]:
     """Return the frame of the study's committed records, by device file."""
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
-    baseline = "workload != 'train' or (mode == 'baseline' and image_px == 32)"
+    baseline = "workload != 'train' or (mode == 'strict FP32' and image_px == 32)"
     return {hw: workbook.load(hw, "training").frame().query(baseline) for hw in ("h200", "cpu")}
 
 
@@ -71,7 +71,7 @@ def on_hosts(number: int, **changed: object) -> pd.DataFrame:
         | {"started_at": f"2026-01-0{place}T00:00:00", "machine": "equal", "protocol": 3, "scale": "quick"}
         | {"images_per_s": rate * place * (1 + run / 100)}
         | (changed if place == number else {})
-        for mode, rate in (("baseline", 100.0), ("CUDA graph", 1000.0))
+        for mode, rate in (("strict FP32", 100.0), ("CUDA graph", 1000.0))
         for place in range(1, number + 1)
         for run in (1, 2, 3)
     ]
@@ -86,11 +86,11 @@ def as_headlines(runs: pd.DataFrame) -> pd.DataFrame:
 def test_headline_numbers_are_over_three_equal_machines_or_of_the_newest() -> None:
     by = ["mode"]
     three, two = (machines.headlines(as_headlines(on_hosts(number)), by)["images_per_s"] for number in (3, 2))
-    baseline = three.set_index("mode").loc["baseline"]
+    baseline = three.set_index("mode").loc["strict FP32"]
     assert baseline["value"] == pytest.approx(102 * 6 ** (1 / 3), rel=1e-3) and baseline["hosts"] == 3
     assert (baseline["machines"], baseline["apart"]) == (3, pytest.approx(3))
     assert baseline["apart_low"] < baseline["apart"] < baseline["apart_high"]
-    newest = two.set_index("mode").loc["baseline"]
+    newest = two.set_index("mode").loc["strict FP32"]
     assert newest["value"] == pytest.approx(2 * 102, rel=1e-3)
     assert (newest["hosts"], newest["machines"], newest["apart"]) == (1, 2, pytest.approx(2))
     other = machines.headlines(as_headlines(on_hosts(2, machine="other")), by)["images_per_s"]
@@ -102,7 +102,7 @@ def test_machines_with_one_run_each_have_a_range_without_an_interval(number: int
     one_run = as_headlines(on_hosts(number)).query("pass_number == 1")
     between = machines.between(machines.headlines(one_run, ["mode"])["images_per_s"])
     assert between["low"].isna().all() and between["low"].dtype == between["high"].dtype == float
-    assert told(between, "times", mode="baseline") == f"about {number}.0 times"
+    assert told(between, "times", mode="strict FP32") == f"about {number}.0 times"
 
 
 def test_a_sensor_that_reads_zero_on_equal_machines_has_no_ratio() -> None:

@@ -288,8 +288,8 @@ def test_data_that_is_no_text_is_named_in_the_mistake(planned: OpenStudy) -> Non
     ("given", "said"),
     [
         (Trial(), "single configuration"),
-        ("baseline", "'baseline'"),
-        (["baseline"], "'baseline'"),
+        ("strict FP32", "'strict FP32'"),
+        (["strict FP32"], "'strict FP32'"),
         (None, "None"),
     ],
     ids=["a trial", "a text", "a list of texts", "nothing"],

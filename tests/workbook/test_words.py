@@ -120,8 +120,8 @@ def test_headings_follow_the_vocabulary() -> None:
 
 
 def test_values_are_sorted_in_the_order_of_a_page() -> None:
-    modes = ["compiled + CUDA graph", "CUDA graph", "eager", "baseline"]
-    assert in_order(modes, "mode") == ["baseline", "eager", "CUDA graph", "compiled + CUDA graph"]
+    modes = ["compiled + CUDA graph", "CUDA graph", "eager", "strict FP32"]
+    assert in_order(modes, "mode") == ["strict FP32", "eager", "CUDA graph", "compiled + CUDA graph"]
     assert in_order(["vgg16", "resnet50", "own"], "model") == ["resnet50", "vgg16", "own"]
     assert in_order([256, 16, 64, 16]) == [16, 64, 256]
 

@@ -8,13 +8,13 @@ from workbook.registry import METRICS
 from workbook.results import Results, estimate, ratio
 from workbook.results.columns import QUANTITY
 from workbook.show import Figure, plots
-from workbook.studies.sweeps import BASELINE, OPTIMISED, ORDINARY, beside_references
-from workbook.words import VAGUE_DIGITS, digits_of, number
+from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
+from workbook.words import STRICT, VAGUE_DIGITS, digits_of, number
 
 ROWS = 5
 _KEYS = ["model", "image_px", "batch"]
 # What is compared: the first pair that was measured. A title names the second.
-_PAIRS = ((OPTIMISED, ORDINARY), (OPTIMISED, BASELINE), (ORDINARY, BASELINE))
+_PAIRS = ((OPTIMISED, ORDINARY), (OPTIMISED, STRICT), (ORDINARY, STRICT))
 
 
 def figures(results: Results) -> list[Figure]:

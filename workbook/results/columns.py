@@ -24,7 +24,7 @@ WHERE_AND_WHEN = [
 ]
 HOW_IT_ENDED = ["status", "reason"]
 _MEANINGS = {
-    "mode": "execution mode: `baseline` is the papers' kind of loop; others leave out the precision",
+    "mode": "execution mode: `strict FP32` is the papers' kind of loop; others leave out the precision",
     "profile": "device file in `params/`",
     "study": "study that measured the row",
     "host": "machine, by a hash of its hardware and of what lasts in it",

@@ -93,7 +93,7 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str |
 
     >>> import workbook
     >>> frame = workbook.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
-    >>> workbook.ratio(frame, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])  # doctest: +SKIP
+    >>> workbook.ratio(frame, "images_per_s", over={"mode": "strict FP32"}, by=["mode", "batch"])  # doctest: +SKIP
     """
     return _compared(data, metric, over, by, "ratio")
 
@@ -111,7 +111,7 @@ def _compared(
     data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: str | Sequence[str], form: str
 ) -> pd.DataFrame:
     if not isinstance(over, Mapping) or not over:
-        raise UserError(f'`over` must map columns to values, such as {{"mode": "baseline"}}, and is {over!r}.')
+        raise UserError(f'`over` must map columns to values, such as {{"mode": "strict FP32"}}, and is {over!r}.')
     by = unique(by)
     measured = _measured(data, metric, [*by, *over])
     _check_over(data, over)

@@ -11,6 +11,7 @@ from workbook.hardware.profile import Profile, load_profile
 from workbook.results.columns import QUANTITY
 from workbook.results.estimates import IDENTITY
 from workbook.studies import free_speed, published
+from workbook.words import STRICT
 
 EAGER, GRAPH, DEVICE_TIME = "eager loop", "CUDA graph", "eager loop, device time"
 # Columns that two compared devices have equal. The content of the images may differ: no time depends on it.
@@ -51,7 +52,7 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone") & (timed["energy_windows"] == 0)]
     timed = timed[(timed["device"] == "cpu") | ~free_speed.is_changed(timed)]
     timed = timed.drop_duplicates([*CONFIGURATION, "host", "pass_number"])  # some were traced in several ways
-    modes = timed["mode"].str.split(",").str[0].replace({"baseline": EAGER, "eager": EAGER})
+    modes = timed["mode"].str.split(",").str[0].replace({STRICT: EAGER, "eager": EAGER})
     is_device = modes.str.contains(GRAPH) | (timed["device"] == "cpu")
     return titled(timed.assign(mode=modes, is_device=is_device.astype(bool)))
 
@@ -130,7 +131,7 @@ def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, mode
     the highest reading), in SI units, and `limit`, the power limit of printed devices in watts. Rows of `frame` are of
     the baseline at its largest batch, over all runs, read once a second. `readings` is `Results.readings()`.
     """
-    rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == "baseline")]
+    rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == STRICT)]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]
     rows = titled(rows[rows["batch"] == rows.groupby("profile")["batch"].transform("max")])
     polled = readings[(readings["window"] == "polled") & (readings["metric"] == _AS_POLLED.get(metric, metric))]

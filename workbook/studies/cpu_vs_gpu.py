@@ -9,9 +9,9 @@ import pandas as pd
 from workbook.hardware.profile import Profile
 from workbook.show.frames import phrases, sorted_rows
 from workbook.studies import sweeps
-from workbook.studies.sweeps import BASELINE, OPTIMISED
+from workbook.studies.sweeps import OPTIMISED
 from workbook.trials.trial import OF_NETWORKS
-from workbook.words import label
+from workbook.words import STRICT, label
 
 _ALIKE = ["workload", "image_px", "batch"]  # equal on CPU and GPU, besides the network
 
@@ -20,29 +20,30 @@ def networks(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of networks in the order of a page (training first, simplest mode first), with two more columns.
 
     `setting` is equal on CPU and GPU: "training, 224 px, batch 32". `configuration` is the execution mode with
-    precision and, if set, threads or several GPUs: "OpenVINO, BF16", "baseline, FP32, 8 threads".
+    precision and, if set, threads or several GPUs: "OpenVINO, BF16", "strict FP32, 8 threads".
     """
     rows = frame[frame["workload"].isin(OF_NETWORKS)].sort_values("workload", ascending=False, kind="stable")
     rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads", "devices"])
     unusual = rows.assign(threads=rows["threads"].replace(0, None), devices=rows["devices"].replace(1, None))
+    unusual["precision"] = rows["precision"].mask(rows["mode"] == STRICT)  # its name has it
     named = phrases(unusual, ["mode", "precision", "threads", "devices"])
     return rows.assign(setting=phrases(rows, _ALIKE), configuration=named)
 
 
 def sides(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the baseline and the fastest configuration of each processor; `side` is "baseline" or "optimised".
+    """Return strict FP32 and the fastest configuration of each processor; `side` is `STRICT` or "optimised".
 
     Trainings on several GPUs are left out: a side is one processor. `rows` is from `networks`. The fastest is chosen
-    among all configurations that ran in a setting, including the baseline. If all but the baseline failed, it is a
+    among all configurations that ran in a setting, including strict FP32. If all but that failed, it is a
     failed one; if no other was planned, there is none.
     """
     by = ["model", "setting", "device"]
     rows = rows[rows["devices"] == 1]
-    is_baseline = (rows["mode"] == BASELINE) & (rows["threads"] == 0)
+    is_baseline = (rows["mode"] == STRICT) & (rows["threads"] == 0)
     baseline, others = rows[is_baseline], rows[~is_baseline]
     beaten = baseline.merge(others.dropna(subset=["images_per_s"])[by].drop_duplicates())
     fastest = sweeps.fastest(pd.concat([others, beaten]), by, ["configuration"])
-    return pd.concat([baseline.assign(side=BASELINE), fastest.assign(side=OPTIMISED)], ignore_index=True)
+    return pd.concat([baseline.assign(side=STRICT), fastest.assign(side=OPTIMISED)], ignore_index=True)
 
 
 def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

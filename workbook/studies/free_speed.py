@@ -11,9 +11,9 @@ import pandas as pd
 from labkit.errors import one_of
 from workbook import words
 from workbook.studies.planner import Sweep
-from workbook.studies.sweeps import BASELINE
 from workbook.trials.recipes import PLAIN, TUNED_FIELDS, Recipe
 from workbook.trials.trial import RETIRED, Trial
+from workbook.words import STRICT
 
 # TF32 keeps the baseline's memory format here: `recipes.in_precision` changes both.
 _CHANGES: MappingProxyType[str, Recipe] = MappingProxyType(
@@ -27,7 +27,7 @@ _OF_RECORDS: dict[str, Recipe] = {setting: {"host_setting": setting} for setting
 
 # Names of the changes for readers, in the order of the table.
 TITLES = {
-    "": BASELINE,
+    "": STRICT,
     **words.TITLES["host_setting"],
     "fused": "fused SGD",
     "channels_last": "channels last",
@@ -56,7 +56,7 @@ def which_change(fields: Mapping[str, Any]) -> str | None:
 
 
 def change_of(frame: pd.DataFrame) -> pd.Series:
-    """Return the title of each row's change, `baseline` without one; None for rows with several changes."""
+    """Return the title of each row's change, `STRICT` without one; None for rows with several changes."""
     changes = [which_change(row) for row in frame[list(TUNED_FIELDS)].to_dict("records")]
     titles = [None if change is None else TITLES[change] for change in changes]
     return pd.Series(titles, index=frame.index, dtype=object)
@@ -65,7 +65,7 @@ def change_of(frame: pd.DataFrame) -> pd.Series:
 def is_changed(frame: pd.DataFrame) -> pd.Series:
     """Return whether each row differs from the baseline in exactly one change."""
     changes = change_of(frame)
-    return changes.notna() & (changes != BASELINE)
+    return changes.notna() & (changes != STRICT)
 
 
 def changed(frame: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from workbook.studies.planner import Planner, Sweep
 from workbook.studies.values import value_of
 from workbook.trials import recipes
 from workbook.trials.trial import ASKED_AFTER, Trial
+from workbook.words import STRICT
 
 # Classes of kernels per part of a figure. The update counts as element-wise, like its kernels: in a captured step they
 # cannot be told from other element-wise kernels. All other classes are in the fifth part, `OTHER`.
@@ -77,7 +78,7 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
     shown = rows[several] if several.any() else rows
     keys = ["network", "batch", "mode"]
     means = shown.groupby(keys, sort=False)["step_s"].mean().reset_index()
-    is_baseline, batch = means["mode"] == "baseline", means["batch"]
+    is_baseline, batch = means["mode"] == STRICT, means["batch"]
     is_smallest = batch == batch.groupby(means["network"]).transform("min")
     is_larger = batch == batch.where(batch <= LARGER_BATCH).groupby(means["network"]).transform("max")
     is_fastest = means["step_s"] == means.groupby(["network", "batch"])["step_s"].transform("min")

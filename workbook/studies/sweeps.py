@@ -10,7 +10,7 @@ import pandas as pd
 from workbook.words import AS_INSTALLED, CAREFUL, STRICT
 
 NEAR_PEAK = 0.9
-BASELINE, ORDINARY, OPTIMISED = "baseline", "ordinary PyTorch", "optimised"
+ORDINARY, OPTIMISED = "ordinary PyTorch", "optimised"
 
 
 def levels_off(rates: pd.DataFrame, by: str = "mode") -> pd.Series:
@@ -19,9 +19,9 @@ def levels_off(rates: pd.DataFrame, by: str = "mode") -> pd.Series:
     `rates` has the columns `by`, `batch` and `value` (images/s), as `estimate` returns them. If the result is the
     largest batch of the sweep, a larger batch might gain more.
 
-    >>> rates = pd.DataFrame({"mode": "baseline", "batch": [64, 256, 2048], "value": [40.0, 95.0, 100.0]})
+    >>> rates = pd.DataFrame({"mode": "strict FP32", "batch": [64, 256, 2048], "value": [40.0, 95.0, 100.0]})
     >>> levels_off(rates).to_dict()
-    {'baseline': 256}
+    {'strict FP32': 256}
     """
     peak = rates.groupby(by)["value"].transform("max")
     return rates[rates["value"] >= NEAR_PEAK * peak].groupby(by)["batch"].min()
@@ -33,7 +33,7 @@ def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.Dat
     It has the largest geometric mean of `images_per_s` over runs, as in the verdicts. If no configuration of a group
     has a value, a failed one stays, with its reason.
 
-    >>> rows = pd.DataFrame({"batch": 64, "mode": ["baseline", "CUDA graph"], "images_per_s": [40.0, 90.0]})
+    >>> rows = pd.DataFrame({"batch": 64, "mode": ["strict FP32", "CUDA graph"], "images_per_s": [40.0, 90.0]})
     >>> fastest(rows, ["batch"], ["mode"])["mode"].tolist()
     ['CUDA graph']
     """
@@ -45,7 +45,7 @@ def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.Dat
 def beside_references(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd.DataFrame:
     """Return the rows of the references and of the fastest other mode in each group of `by`; `side` says which.
 
-    `BASELINE` is strict FP32, as the papers ran it. `ORDINARY` is the faster of PyTorch as installed and a tuned eager
+    `STRICT` is strict FP32, as the papers ran it. `ORDINARY` is the faster of PyTorch as installed and a tuned eager
     loop; on a CPU the first is strict FP32. `OPTIMISED` is the fastest of all other modes. `frame` is a table of
     results with the columns `mode`, `device`, `images_per_s` and `by`.
     """
@@ -54,7 +54,7 @@ def beside_references(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd
     installed = is_strict & (with_rates["device"] == "cpu")
     return pd.concat(
         [
-            frame[frame["mode"] == STRICT].assign(side=BASELINE),
+            frame[frame["mode"] == STRICT].assign(side=STRICT),
             fastest(with_rates[is_ordinary | installed], by, ["mode"]).assign(side=ORDINARY),
             fastest(with_rates[~is_strict & ~is_ordinary], by, ["mode"]).assign(side=OPTIMISED),
         ],

@@ -18,8 +18,8 @@ def value_of(estimates: pd.DataFrame, **where: Any) -> float:
 
     Raise UserError for a missing column, and for a text as a value of a column of numbers.
 
-    >>> rates = pd.DataFrame({"mode": ["baseline"], "batch": [64], "value": [10.0]})
-    >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
+    >>> rates = pd.DataFrame({"mode": ["strict FP32"], "batch": [64], "value": [10.0]})
+    >>> value_of(rates, mode="strict FP32", batch=64), value_of(rates, mode="CUDA graph")
     (10.0, nan)
     """
     return _interval(estimates, where)[0]
@@ -77,8 +77,8 @@ def text_of(value: float, unit: str = "", digits: int = 3) -> str:
 def if_measured(sentence: str) -> str:
     """Return a sentence, or nothing if it says "not measured": a comparison needs both of its sides.
 
-    >>> if_measured(", 4.0 times the baseline"), if_measured(", not measured the baseline")
-    (', 4.0 times the baseline', '')
+    >>> if_measured(", 4.0 times strict FP32"), if_measured(", not measured strict FP32")
+    (', 4.0 times strict FP32', '')
     """
     return "" if NOT_MEASURED in sentence else sentence
 
@@ -142,7 +142,7 @@ def span_of(values: pd.Series, unit: str = "", digits: int = 3) -> str:
 def largest(estimates: pd.DataFrame) -> pd.Series:
     """Return the row with the largest value; without values, a row with NaN as numbers and "not measured" as texts.
 
-    >>> largest(pd.DataFrame({"mode": ["baseline", "CUDA graph"], "value": [1.0, 2.0]}))["mode"]
+    >>> largest(pd.DataFrame({"mode": ["strict FP32", "CUDA graph"], "value": [1.0, 2.0]}))["mode"]
     'CUDA graph'
     """
     return _extreme(estimates, "idxmax")
@@ -151,7 +151,7 @@ def largest(estimates: pd.DataFrame) -> pd.Series:
 def smallest(estimates: pd.DataFrame) -> pd.Series:
     """Return the row with the smallest value; without values, a row as `largest` returns it.
 
-    >>> smallest(pd.DataFrame({"mode": ["baseline"], "value": [1.0]}).iloc[:0])["mode"]
+    >>> smallest(pd.DataFrame({"mode": ["strict FP32"], "value": [1.0]}).iloc[:0])["mode"]
     'not measured'
     """
     return _extreme(estimates, "idxmin")
