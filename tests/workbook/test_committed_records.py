@@ -65,6 +65,7 @@ CUT_OFF = {
     ("h200", "01_training", "cccc70150c62"): 18,
     ("h200", "01_training", "487bb03cdb29"): 32,
     ("h200", "01_training", "f57d4943a4be"): 10,
+    ("h200", "01_training", "129a7e46634c"): 60,
     ("h200", "02_batch_size", "6346e26edeed"): 4,
     ("h200", "06_cpu_vs_gpu", "66f6a44bd546"): 158,
     ("h200", "07_precision", "c47dbaaf7234"): 83,

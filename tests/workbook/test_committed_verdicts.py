@@ -80,7 +80,7 @@ def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_val
 def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    said = r"After (\d+) s of training, ResNet-18 is more accurate with batch (\d+) than with (.+?), if"
+    said = r"After (\d+) s of training, ResNet-18 is more accurate with batch (\d+) than with (\d+), if"
     told = re.search(said, text)
     assert told, "the README has a sentence on accuracy against time"
     results = load("h200", "batch_size")
@@ -88,8 +88,7 @@ def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: py
     assert round(batch_runs.base(runs)["seconds"].mean()) == int(told[1])
     at_seconds = batch_runs.equalled(runs).query("equal == 'seconds' and rate == 'scaled'")
     behind = difference(at_seconds, "top1", over={"batch": int(told[2])}, by="batch")
-    assert {f"{batch:,}" for batch in behind["batch"]} == set(told[3].split(" or "))
-    assert (behind["high"] < 0).all()
+    assert behind.set_index("batch").loc[int(told[3]), "high"] < 0
 
 
 def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findings: dict[str, Findings]) -> None:

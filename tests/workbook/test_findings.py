@@ -1,0 +1,109 @@
+"""Numbers of README's findings that depend on the machine are ranges over all machines of the newest protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from tests.committed import committed_reports
+from workbook.paths import ROOT
+from workbook.results import load
+from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
+from workbook.words import STRICT
+
+WIDER = 0.1  # by which a stated range may exceed that of the records
+Range = tuple[float, float, int]  # lowest, highest, machines
+
+
+def rows(profile: str, study: str, query: str) -> pd.DataFrame:
+    """Return the runs of all machines of the newest protocol that a query selects."""
+    frame = load(profile, study).frame(hosts="all").query("status == 'ok'")
+    return frame[frame["protocol"] == frame["protocol"].max()].query(query)
+
+
+def over(reference: str, metric: str, models: str, query: str = "energy_windows == 0") -> Range:
+    """Return the range over machines and models of optimised over a reference, at 32 px and batch 256."""
+    trained = rows("h200", "training", f"workload == 'train' and image_px == 32 and batch == 256 and {query}")
+    trained = trained[trained["model"].str.match(models)].dropna(subset=[metric])
+    sides = beside_references(trained, by=["host", "model", "batch"])
+    means = sides.groupby(["host", "model", "side"])[metric].mean().unstack("side")
+    ratios = (means[OPTIMISED] / means[reference]).dropna()
+    return ratios.min(), ratios.max(), ratios.index.get_level_values("host").nunique()
+
+
+def idle() -> Range:
+    query = "model == 'resnet50' and workload == 'train' and image_px == 32 and batch == 64 and devices == 1"
+    shares = pd.concat(rows("h200", study, query) for study in ("training", "batch_size", "profile"))
+    shares = shares[shares["mode"] == STRICT].dropna(subset=["host_share"])
+    return 100 * shares["host_share"].min(), 100 * shares["host_share"].max(), shares["host"].nunique()
+
+
+def over_h100() -> Range:
+    def rate(profile: str) -> pd.Series:
+        query = "workload == 'train' and model == 'resnet50' and image_px == 224 and mode == 'compiled + CUDA graph'"
+        return rows(profile, "training", query).groupby("host")["images_per_s"].mean()
+
+    ratios = rate("h200") / rate("h100").item()
+    return ratios.min(), ratios.max(), len(ratios)
+
+
+def energy() -> Range:
+    low, high, machines = over(ORDINARY, ENERGY, "resnet50|vgg16", "energy_windows > 0")
+    return 100 * low, 100 * high, machines
+
+
+ENDS = r"([\d.]+) to ([\d.]+)"
+ENERGY, RATE = "energy_per_image_j", "images_per_s"
+# A pattern with the lowest and the highest number, the number of machines (or a word for one), and their range.
+FINDINGS: list[tuple[str, Callable[[], Range]]] = [
+    (rf"train VGGs {ENDS} times .* \(32 px, batch 256, (one) H200\)", lambda: over(ORDINARY, RATE, "vgg")),
+    (
+        r"and ResNets ([\d.]+) to ([\d.]+) times .* \(32 px, batch 256, (one) H200\)",
+        lambda: over(ORDINARY, RATE, "res"),
+    ),
+    (rf"papers' loop, they are {ENDS} times as fast on (\d+) H200", lambda: over(STRICT, RATE, "")),
+    (rf"take {ENDS} % of the energy per image .* (one) H200\)", energy),
+    (rf"idle for {ENDS} % of a step of ResNet-50 \(32 px, batch 64, (\d+) H200\)", idle),
+    (rf"\d+ H200 train ResNet-50 at 224 px {ENDS} times as fast as an (H)100", over_h100),
+]
+
+
+def problem(text: str, pattern: str, range_of: Callable[[], Range]) -> str:
+    """Return what is wrong with a stated range; an empty text if it covers the records' range closely."""
+    told = re.search(pattern, text)
+    if not told:
+        return "no such sentence"
+    low, high, machines = range_of()
+    stated = [(float(number), 0.5 * 10 ** -len(number.partition(".")[2])) for number in told.groups()[:2]]
+    if stated[0][0] > low + stated[0][1] or stated[1][0] < high - stated[1][1]:
+        return f"narrower than {low:.3g} to {high:.3g} over {machines} machines"
+    if stated[0][0] < low * (1 - WIDER) or stated[1][0] > high * (1 + WIDER):
+        return f"wider than {low:.3g} to {high:.3g}"
+    counted = {"one": 1, "H": machines}.get(told[3]) or int(told[3])
+    return "" if counted == machines else f"{machines} machines have it"
+
+
+@pytest.fixture(autouse=True)
+def committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+
+
+@pytest.mark.parametrize(("pattern", "range_of"), FINDINGS)
+def test_a_finding_covers_all_machines_of_the_newest_protocol(pattern: str, range_of: Callable[[], Range]) -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert problem(text, pattern, range_of) == ""
+
+
+@pytest.mark.parametrize(
+    ("earlier", "range_of"),
+    [
+        ("train ResNets and VGGs (7) to (9) times as fast as eager FP32", lambda: over(STRICT, RATE, "")),
+        ("leaves the GPU idle for a (33) to (67) % of a step of ResNet-50", idle),
+    ],
+)
+def test_the_sentences_of_26_november_2026_were_too_narrow(earlier: str, range_of: Callable[[], Range]) -> None:
+    said = earlier.replace("(", "").replace(")", "")
+    assert "narrower" in problem(said, f"{earlier}()", range_of)
