@@ -42,6 +42,7 @@ from workbook.records import Record, parse_line
 from workbook.records.traced import Traced
 from workbook.registry import STUDIES
 from workbook.report import make
+from workbook.report import rendering as pages
 from workbook.report.execute import Execution
 from workbook.report.make import Request, make_render
 from workbook.report.pages import read_runs
@@ -322,7 +323,7 @@ class Rendering:
             executed(output, Answer((notebook.stem, parameters["hw"])), headline=f"{notebook.stem} was rendered.")
             return ended
 
-        self.patch.setattr(make, "execute", execute)
+        self.patch.setattr(pages, "execute", execute)
         return make_render(Request(hw="h200", study=f"{TRAINING},{POWER}"))
 
     @property
@@ -333,8 +334,8 @@ class Rendering:
 @pytest.fixture
 def rendering(tmp_path: Path) -> Iterator[Rendering]:
     with reporting(tmp_path, [paper for paper in PAPERS if paper.id == "wisconsin"]) as patch:
-        patch.setattr(make, "ProcessPoolExecutor", Inline)
-        patch.setattr(make, "as_completed", lambda futures: reversed(list(futures)))
+        patch.setattr(pages, "ProcessPoolExecutor", Inline)
+        patch.setattr(pages, "as_completed", lambda futures: reversed(list(futures)))
         patch.setattr(make, "this_host", lambda **_: HERE)
         put(tmp_path, "h200", passes_of())
         put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
@@ -372,7 +373,7 @@ def test_the_page_of_a_failed_study_names_the_cell_and_the_records(rendering: Re
         nbformat.write(new_notebook(cells=cells), output)
         return Execution("TypeError: no float")
 
-    rendering.patch.setattr(make, "execute", failing)
+    rendering.patch.setattr(pages, "execute", failing)
     assert make_render(Request(hw="h200", study=POWER)) == 1
     page = said_in(parsed(rendering.report / f"{POWER}.html"))
     records = f"the records of machine {B}, h200/records/{B}/{POWER}.jsonl"
@@ -385,7 +386,7 @@ def test_the_exit_code_is_2_only_if_every_notebook_has_a_user_mistake(rendering:
 
 
 def test_studies_are_rendered_although_a_process_of_the_pool_dies(rendering: Rendering) -> None:
-    rendering.patch.setattr(make, "ProcessPoolExecutor", Broken)
+    rendering.patch.setattr(pages, "ProcessPoolExecutor", Broken)
     assert rendering.ends(lambda _: Execution(None)) == 0
     assert {run.status for run in read_runs(rendering.report).values()} == {"ok"}
 
@@ -421,7 +422,7 @@ def test_a_page_with_fewer_records_than_the_store_fails(
         write_notebook(notebook, 'hw = ""\nscale = ""\nmode = ""\ndata = ""', ELSEWHERE.format(folder=str(folder)))
         return make_render(Request(hw="h200", study=POWER))
 
-    rendering.patch.setattr(make, "notebook_of", lambda _: notebook)
+    rendering.patch.setattr(pages, "notebook_of", lambda _: notebook)
     assert renders(tmp_path / "elsewhere") == 1
     said = capsys.readouterr().err
     assert f"its notebook read 1 of the {len(records)} records in {rendering.report}" in said

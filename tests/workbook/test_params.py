@@ -243,7 +243,11 @@ def test_no_trial_compiles_at_the_smallest_scale():
         ("01_training", {"batch": [-5]}, r"a trial's batch must be at least 1, not -5\."),
         ("03_multi_gpu", {"engines": ["grpah"]}, r"unknown recipe 'grpah'; valid: plain, .*"),
         ("03_multi_gpu", {"runs": [2.5]}, r"unknown training run on several devices .2\.5.; valid: .*"),
-        ("05_inference", {"compiled_engine": 7}, r"05_inference can make no trials .* params/cpu\.yaml .*KeyError 7.*"),
+        (
+            "05_inference",
+            {"compiled_engine": 7},
+            r"05_inference can make no .* params/cpu\.yaml .*KeyError 7.*",
+        ),
     ],
 )
 def test_a_sweep_that_makes_no_valid_trials_is_a_user_error(study, sizes, said, monkeypatch):

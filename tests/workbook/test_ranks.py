@@ -313,7 +313,7 @@ def test_learners_on_a_shared_device_learn_the_same_as_on_separate_devices(train
     assert learned[0] == learned[1], "the placement changes no result"
     assert many.epochs is not None
     assert many.epochs.epochs[0].steps == -(-96 // (8 * LEARNERS)), "as many learners as requested"
-    for name, said in (("compiled, together", "Gloo, and need the engine"), ("rounded, together", "Gloo has FP16")):
+    for name, said in (("compiled, together", "Gloo, and need the mode"), ("rounded, together", "Gloo has FP16")):
         assert (trained[name].status, said in (trained[name].reason or "")) == ("unsupported", True)
 
 

@@ -238,7 +238,7 @@ def test_an_unknown_order_is_refused(forms: dict[str, StoredSet]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"framework": "keras-jax", "engine": "xla"}, "no other form than"),
+        ({"framework": "keras-jax", "engine": "xla", "model": "resnet50"}, "no other form than"),
         ({"augment": True}, "leave augment and loader"),
         ({"readers": 2}, "give readers=1"),
         ({"epochs": 1, "batch": 64}, f"a step takes 64 images, and the set has {IMAGES}"),

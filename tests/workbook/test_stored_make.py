@@ -52,9 +52,9 @@ def begun(folder: Path, code: str, *, processes: int = 1) -> subprocess.Popen[st
     script = f"""
         import os, signal
         from pathlib import Path
-        from workbook.storage import make, pack, processes
+        from workbook.storage import make, pack
         make._AT_ONCE = pack._DECODED_AT_ONCE = 8
-        processes.BYTES_PER_PROCESS, processes.usable_threads = 1, lambda: {processes}
+        make.BYTES_PER_PROCESS, make.usable_threads = 1, lambda: {processes}
         def progress(form, done, images):
             {code}
         make.make_set({str(folder)!r}, images={IMAGES}, classes={CLASSES}, progress=progress)

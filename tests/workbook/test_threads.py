@@ -95,4 +95,4 @@ def test_too_many_threads_give_an_unsupported_record_and_the_pass_goes_on(tmp_pa
     run([replace(trial(), threads=1_000_000), trial(size=1)], tmp_path)
     reasons = {record.status: record.reason for record in records(tmp_path)}
     assert set(reasons) == {"ok", "unsupported"}
-    assert reasons["unsupported"] is not None and "1000000 threads" in reasons["unsupported"]
+    assert reasons["unsupported"] is not None and "threads" in reasons["unsupported"]

@@ -217,7 +217,7 @@ def test_fp32_utilisation_is_flop_over_the_nominal_peak_and_the_timed_step() -> 
 
 def test_without_a_nominal_peak_the_measured_peak_is_used() -> None:
     on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
-    product = Trial(workload="matmul", model="", device="cpu", data="none", size=64)
+    product = Trial(workload="matmul", device="cpu", data="none", size=64)
     ceiling = record(None, product, images_per_step=None, flop_per_step=10**9)  # in the same 10 ms
     made = record(trace(), on_cpu, flop_per_step=10**8)
     results = of_records(STUDY, [made, ceiling], hw="cpu")

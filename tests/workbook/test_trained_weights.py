@@ -126,7 +126,7 @@ def test_the_same_call_measures_a_trial_once_its_weights_have_arrived(
 ) -> None:
     trial = replace(TRAINED, data_checksum=digits.checksum, batch=16, scored=0)
     impossible = replace(trial, weights="initial", precision="tf32")
-    monkeypatch.setattr("workbook.study.check_folder", Path)  # the folder is empty at first
+    monkeypatch.setattr("workbook.options.check_folder", Path)  # the folder is empty at first
     lab = open_study("08_quantization", hw="cpu", scale="smoke", weights=tmp_path)
 
     def tried(of: Trial) -> list[str]:

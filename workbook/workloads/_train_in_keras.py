@@ -14,7 +14,7 @@ from typing import Any
 from labkit.data import DataSet
 from labkit.models import known_count
 from workbook.engines.comparison import weakened
-from workbook.engines.keras import back_end, reference
+from workbook.engines.keras import back_end, reference, support
 from workbook.engines.keras.back_end import make_training
 from workbook.engines.keras.networks.correspondence import carry_to_keras, carry_to_torch
 from workbook.engines.keras.training import HostBatches, Pixels
@@ -23,6 +23,8 @@ from workbook.hardware.frameworks import KNOWN
 from workbook.trials.inputs import check_data, input_bytes
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
+
+RULES = support.RULES
 
 
 def build(trial: Trial, data: DataSet) -> KerasTrainWorkload:

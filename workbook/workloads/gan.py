@@ -29,7 +29,7 @@ from labkit.data.order import WHOLE
 from labkit.models import count
 from labkit.models.catalogue import CRITIC_STEPS
 from labkit.models.wgan import CHANNELS, NOISE, WGAN, iteration
-from workbook.engines import gan_gate, precision
+from workbook.engines import gan_gate, gan_training, precision
 from workbook.engines.device_loader import DeviceLoader
 from workbook.engines.gan_training import Adversarial, CapturedIteration, Draws, HostedIteration
 from workbook.errors import GateError, Unsupported
@@ -88,6 +88,7 @@ def without_new_statistics(network: nn.Module) -> Iterator[None]:
             buffer.copy_(value)
 
 
+RULES = gan_training.RULES
 MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
 
 
