@@ -13,6 +13,10 @@ from workbook.words import STRICT, VAGUE_DIGITS, digits_of, number
 
 ROWS = 5
 _KEYS = ["model", "image_px", "batch"]
+_REFERENCES = {
+    ORDINARY: "Ordinary PyTorch: the faster of PyTorch as installed and a tuned eager loop (BF16). ",
+    STRICT: "Strict FP32: eager, without TF32, as the papers ran it. ",
+}
 # What is compared: the first pair that was measured. A title names the second.
 _PAIRS = ((OPTIMISED, ORDINARY), (OPTIMISED, STRICT), (ORDINARY, STRICT))
 
@@ -28,14 +32,14 @@ def figures(results: Results) -> list[Figure]:
             "images_per_s",
             name="gain",
             title="{} training is {} times as fast as {}",
-            caption="Training images/s. Ordinary PyTorch: the faster of PyTorch as installed and tuned eager (BF16).",
+            caption="Training images/s.",
         ),
         _compared(
             training[training["study"] == "04_power"],
             "energy_per_image_j",
             name="energy",
             title="{2} takes {1} times the energy of {0} training",
-            caption="Energy per training image, board power. Ordinary PyTorch: the faster of its two loops.",
+            caption="Energy per training image, board power.",
         ),
         _activity(training),
     ]
@@ -71,7 +75,7 @@ def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, cap
         x=metric,
         hue="side",
         title=said[0].upper() + said[1:],
-        caption=f"{caption} Whiskers: 95 % intervals.",
+        caption=f"{caption} {_REFERENCES.get(reference, '')}Whiskers: 95 % intervals.",
         name=name,
     )
 

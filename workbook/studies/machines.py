@@ -12,8 +12,9 @@ from workbook.results.columns import QUANTITY, WHAT_RAN
 from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from workbook.show.frames import INTERVAL
+from workbook.studies.sweeps import OPTIMISED, beside_references
 from workbook.trials.trial import ASKED_AFTER
-from workbook.words import heading
+from workbook.words import VAGUE_DIGITS, heading, number, plural
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
@@ -76,6 +77,39 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
         ends.append((*key, len(runs), *numbers_of(ratio_of_passes(highest, lowest, paired=False))))
     table = pd.DataFrame(ends, columns=[*by, "machines", *_APART]).astype(dict.fromkeys(_APART, float))
     return estimate(pd.concat(shown), metric, by).merge(table, on=by)
+
+
+def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = "images_per_s") -> pd.DataFrame:
+    """Return optimised over a reference in training, from the lowest to the highest machine of the newest protocol.
+
+    `frame` has rows of `Results.frame(hosts="all")`, `reference` is a side of `beside_references`. Columns: `by`,
+    `low`, `high` and `machines`, their number. A machine counts if it ran both sides.
+    """
+    trained = frame.query("workload == 'train' and epochs == 0 and status == 'ok'").dropna(subset=[metric])
+    newest = trained[trained["protocol"] == trained["protocol"].max()]
+    sides = beside_references(newest, by=["host", *by])
+    means = sides.groupby(["host", *by, "side"], observed=True)[metric].mean().unstack("side")
+    if not {OPTIMISED, reference} <= {*means}:
+        return pd.DataFrame(columns=[*by, "low", "high", "machines"])
+    ratios = (means[OPTIMISED] / means[reference]).dropna().groupby(list(by))
+    return ratios.agg(low="min", high="max", machines="size").reset_index()
+
+
+def gain_text(gained: pd.DataFrame, names: Mapping[str, str], **where: object) -> str:
+    """Return a table of `gains` as text, by the names of networks; empty without any of them.
+
+    >>> gained = pd.DataFrame({"model": ["vgg16"], "batch": [256], "low": [3.14], "high": [3.26], "machines": [2]})
+    >>> gain_text(gained, {"vgg16": "VGG-16", "vgg19": "VGG-19"}, batch=256)
+    'VGG-16 3.1 to 3.3 times (2 machines)'
+    """
+    chosen = [row for row in gained.to_dict("records") if where.items() <= row.items() and row["model"] in names]
+    if not chosen:
+        return ""
+    texts = []
+    for row in sorted(chosen, key=lambda row: list(names).index(row["model"])):
+        ends = dict.fromkeys(number(row[end], VAGUE_DIGITS) for end in ("low", "high"))
+        texts.append(f"{names[row['model']]} {' to '.join(ends)} times")
+    return f"{', '.join(texts)} ({plural(min(row['machines'] for row in chosen), 'machine')})"
 
 
 def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, str] | pd.DataFrame]:
