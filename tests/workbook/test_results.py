@@ -305,7 +305,7 @@ def test_a_column_of_texts_is_no_metric(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"mode": "Baseline"}, "mode .*'Baseline'; nearest: 'strict FP32', .* has 'CUDA graph', 'base"),
+        ({"mode": "Strict FP32"}, "mode .*'Strict FP32'; nearest: 'strict FP32', .* has 'CUDA graph', 'strict"),
         ({"mode": "compile"}, "'compile'; nearest: 'compiled', "),
         ({"precision": "FP32"}, "'FP32'; nearest: 'fp32', "),
         ({"model": ["vgg16"]}, r"\['vgg16'\]; nearest: 'vgg16', "),

@@ -243,7 +243,7 @@ def stub(reason: str | None = None, write: bool = True) -> Callable[..., Executi
     def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
         assert notebook.stem == COMPARISON
         if write:
-            executed(output, Answer((f"baseline {parameters['strict FP32']!r}",)))
+            executed(output, Answer((f"baseline {parameters['baseline']!r}",)))
             if reason:
                 node = nbformat.read(output, as_version=4)
                 error = nbformat.v4.new_output("error", ename="ValueError", evalue="it broke", traceback=[])

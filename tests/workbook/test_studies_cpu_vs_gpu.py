@@ -65,8 +65,8 @@ def priced(cost: Cost | None, boards: int = 1) -> pd.DataFrame:
 def test_rows_name_the_setting_of_both_processors_and_the_configuration_of_each() -> None:
     frame = rows(of_records(STUDY, records()))
     assert list(frame["setting"].unique())[-1] == "inference, 32 px, batch 256", "training first"
-    assert frame["configuration"].iloc[0] == "baseline, FP32"
-    assert {"CUDA graph, BF16", "OpenVINO, FP32", "baseline, FP32, 4 threads"} <= set(frame["configuration"])
+    assert frame["configuration"].iloc[0] == "strict FP32"
+    assert {"CUDA graph, BF16", "OpenVINO, FP32", "strict FP32, 4 threads"} <= set(frame["configuration"])
 
 
 def test_ratios_are_between_baselines_and_between_the_fastest_modes() -> None:
@@ -81,19 +81,19 @@ def test_ratios_are_between_baselines_and_between_the_fastest_modes() -> None:
 def test_the_fastest_mode_may_be_the_baseline_or_have_other_threads() -> None:
     sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records()))).query("side == 'optimised' and device == 'cpu'")
     chosen = sides.drop_duplicates(["model", "setting"]).set_index(["model", "workload"])
-    assert chosen.loc[("resnet50", "train"), "configuration"] == "baseline, FP32, 4 threads"
+    assert chosen.loc[("resnet50", "train"), "configuration"] == "strict FP32, 4 threads"
     assert chosen.loc[("resnet50", "infer"), "reason"] == "OpenVINO is not installed"
     slow = {trial: rate for trial, rate in RATES.items() if trial.precision == "fp32" and trial.threads < 2}
     sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records(slow)))).query(
         "side == 'optimised' and workload == 'train'"
     )
-    assert set(sides["configuration"]) == {"baseline, FP32"}
+    assert set(sides["configuration"]) == {"strict FP32"}
 
 
 def test_a_training_on_several_gpus_is_a_row_and_no_side() -> None:
     four = RATES | {Trial(devices=4, **LARGE): 390.0}
     frame = rows(of_records(STUDY, records(four), hw="p100_16gb_x4"))
-    assert "baseline, FP32, 4 GPUs" in set(frame["configuration"])
+    assert "strict FP32, 4 GPUs" in set(frame["configuration"])
     assert set(cpu_vs_gpu.sides(frame)["devices"]) == {1}
     _, on_four = judged(of_records(STUDY, records(four), hw="p100_16gb_x4"))["dell_p100-cpu"].tests
     (case,) = on_four.cases

@@ -99,7 +99,7 @@ def test_the_figure_shows_at_most_three_configurations_of_an_optimised_network()
     shown = profile.chosen(profile.trainings(pd.DataFrame(rows)))
     kept = sorted(zip(shown["configuration"], shown["mode"], strict=True))
     name = "ResNet-50, 32 px, batch"
-    assert kept == [(f"{name} 4", "strict FP32"), (f"{name} 4", "compiled"), (f"{name} 64", "strict FP32")]
+    assert kept == [(f"{name} 4", "compiled"), (f"{name} 4", "strict FP32"), (f"{name} 64", "strict FP32")]
     alone = profile.chosen(profile.trainings(pd.DataFrame([run(batch=4), run(model="vgg16", batch=4)])))
     assert alone["model"].tolist() == ["resnet50", "vgg16"], "without optimised modes every network is shown"
 

@@ -11,7 +11,7 @@ from workbook.hardware.profile import Profile, load_profile
 from workbook.results.columns import QUANTITY
 from workbook.results.estimates import IDENTITY
 from workbook.studies import free_speed, published
-from workbook.words import STRICT
+from workbook.words import AS_INSTALLED, CAREFUL, STRICT
 
 EAGER, GRAPH, DEVICE_TIME = "eager loop", "CUDA graph", "eager loop, device time"
 # Columns that two compared devices have equal. The content of the images may differ: no time depends on it.
@@ -52,7 +52,7 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone") & (timed["energy_windows"] == 0)]
     timed = timed[(timed["device"] == "cpu") | ~free_speed.is_changed(timed)]
     timed = timed.drop_duplicates([*CONFIGURATION, "host", "pass_number"])  # some were traced in several ways
-    modes = timed["mode"].str.split(",").str[0].replace({STRICT: EAGER, "eager": EAGER})
+    modes = timed["mode"].str.split(",").str[0].replace(dict.fromkeys((STRICT, AS_INSTALLED, CAREFUL, "eager"), EAGER))
     is_device = modes.str.contains(GRAPH) | (timed["device"] == "cpu")
     return titled(timed.assign(mode=modes, is_device=is_device.astype(bool)))
 
