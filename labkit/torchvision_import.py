@@ -39,6 +39,12 @@ class _BeforeRegistrations:
             _declare_missing()
 
 
+def repair_import() -> None:
+    """Let every later `import torchvision` of this process succeed, whether its operators load or not."""
+    if _BeforeRegistrations not in sys.meta_path:
+        sys.meta_path.insert(0, _BeforeRegistrations)
+
+
 def _declare_missing() -> None:
     import torch
 
@@ -51,8 +57,7 @@ def _declare_missing() -> None:
 
 def import_torchvision() -> ModuleType:
     """Return the torchvision module, with its models and transforms."""
-    if _BeforeRegistrations not in sys.meta_path:
-        sys.meta_path.insert(0, _BeforeRegistrations)
+    repair_import()
     return importlib.import_module("torchvision")
 
 
