@@ -15,6 +15,7 @@ from workbook.statistics import Interval
 from workbook.words import MISSING, quantity, within_sentence
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
+NO_DIFFERENCE = f"the whole interval lies within {MARGIN} of equal: no difference"
 TIED = f"the interval comes within {MARGIN} of the bound, a tie"
 
 
@@ -96,7 +97,8 @@ def make_case(
     if not_about:
         chance = min(1.0, len(about) * min(bound.chance_against(effect) for bound in about))
         return replace(case, verdict=verdict, reason="it is not about the published value", corrected_chance=chance)
-    return replace(case, verdict=verdict)
+    no_difference = bounds is not None and bounds.shows_no_difference(effect)
+    return replace(case, verdict=verdict, reason=NO_DIFFERENCE if no_difference else "")
 
 
 def _why_open(effect: Interval, bounds: Bounds | None) -> str:

@@ -6,7 +6,7 @@ A trend is of a metric along a field: it rises, falls, stays constant, gains les
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -99,7 +99,7 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
         step = ratio(after, before, test.metric)
         if step is None or step.low is None or step.high is None:
             continue
-        if bounds.verdict(step) == "not replicated":
+        if bounds.verdict(step) == "not replicated" and not bounds.shows_no_difference(step):
             step_name = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
             how = f"{'falls' if rises else 'rises'} {step_name}: {shown_effect(step, test.metric, 'ratio')}"
             chance = min(1.0, (len(family) - 1) * bounds.chance_against(step))  # each step could have been the one
@@ -226,10 +226,21 @@ def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tup
     )
     directions = {_direction(effect) for effect in effects.values()}
     verdict: Verdict = "replicated" if len(directions) == 1 and "open" not in directions else "inconclusive"
-    if {"higher", "lower"} <= directions:
+    if {"higher", "lower"} <= directions or _stand_apart(effects.values()):
         verdict = "not replicated"
     reason = "" if verdict != "inconclusive" else "for some there is no difference, or an interval straddles 1x"
     return Case(f"{label}: {texts}", verdict, test.metric, "ratio", sides, shown, None, reason)
+
+
+def _stand_apart(effects: Collection[Interval]) -> bool:
+    """Return whether some effects are equal, others are not, and their intervals do not overlap."""
+    equal = [effect for effect in effects if _direction(effect) == "same"]
+    others = [effect for effect in effects if _direction(effect) in ("higher", "lower")]
+    return any(
+        other.low > one.high or other.high < one.low  # type: ignore[operator]  # both have intervals
+        for one in equal
+        for other in others
+    )
 
 
 def _direction(effect: Interval) -> str:

@@ -39,7 +39,8 @@ TESTED: tuple[Group, ...] = GROUPS[:4]  # the groups of verdicts that count
 class Bounds:
     """The range in which an effect supports a claim: `low` to `high` (None: open); with `outside`, everywhere else.
 
-    `tie` is the relative margin of a direction: an effect within it of the bound is neither more nor less.
+    `tie` is the relative margin of a direction: an effect within it of the bound is neither more nor less. An interval
+    that lies wholly within the margin shows no difference, which contradicts a direction (rule of 27 November 2026).
     """
 
     low: float | None = None
@@ -53,10 +54,23 @@ class Bounds:
         close = math.isclose(upper, lower, rel_tol=1e-9, abs_tol=1e-12)
         return (upper > lower and not close) if self.strict else (upper >= lower or close)
 
+    def shows_no_difference(self, effect: Interval) -> bool:
+        """Return whether an effect's interval lies wholly within the margin of a direction's bound."""
+        if not self.tie or effect.low is None or effect.high is None:
+            return False
+        margin = 1 + self.tie
+        return any(end / margin <= effect.low and effect.high <= end * margin for end in self._ends)
+
+    @property
+    def _ends(self) -> list[float]:
+        return [end for end in (self.low, self.high) if end is not None]
+
     def verdict(self, effect: Interval) -> Verdict:
         """Return the verdict of an effect's interval; "inconclusive" without an interval."""
         if effect.low is None or effect.high is None:
             return "inconclusive"
+        if self.shows_no_difference(effect):
+            return "not replicated"
         margin = 1 + self.tie
         inside = (self.low is None or self._above(effect.low, self.low * margin)) and (
             self.high is None or self._above(self.high / margin, effect.high)
@@ -81,6 +95,9 @@ class Bounds:
     def chance_against(self, effect: Interval) -> float:
         """Return the p value of an effect against these bounds: how often chance takes it so far; 1 if within them."""
         low, high, margin = self.low, self.high, 1 + self.tie
+        if self.shows_no_difference(effect):  # both one-sided tests must reject a difference (TOST)
+            beyond = (max(effect.chance_beyond(end / margin), effect.chance_beyond(end * margin)) for end in self._ends)
+            return min(beyond)
         if self.outside:
             assert low is not None and high is not None
             within = low < effect.point < high
