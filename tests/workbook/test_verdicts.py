@@ -1620,7 +1620,7 @@ def utilised(shares: Mapping[str, float]) -> Finding:
 def test_the_printed_utilisations_support_that_the_fastest_device_has_the_lowest() -> None:
     table = table_of(claim_of("wisconsin-v100-least")[0], "utilisation")
     printed = {hw: table.si("mean", hw) for hw in table.columns}
-    assert utilised(printed).verdict == OPEN, "71.7 % against the K40m's 75.2 % is a tie: within 5 %"
+    assert utilised(printed).verdict == NO, "71.7 % against the K40m's 75.2 % is no difference: within 5 %"
     assert utilised({hw: share for hw, share in printed.items() if hw != "k40m"}).verdict == YES
     assert utilised({"v100_sxm2": 0.9, "k40m": 0.8}).verdict == NO
 
@@ -1767,6 +1767,8 @@ def test_many_cases_do_not_contradict_a_range_by_chance() -> None:
         (Bounds(low=0.909, high=1.1), 1.15),
         (Bounds(low=0.909, high=1.1), 0.87),
         (Bounds(low=1.0, tie=0.05), 0.9),
+        (Bounds(low=1.0, tie=0.05), 1.0),
+        (Bounds(high=1.0, strict=True, tie=0.05), 1.01),
         (Bounds(low=0.9, high=1.1, outside=True), 1.0),
     ],
 )
@@ -1776,10 +1778,35 @@ def test_a_contradiction_has_a_p_value_of_the_side_that_it_crossed(bounds: Bound
         assert (bounds.verdict(effect) == NO) == (bounds.chance_against(effect) <= 0.025)
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [(104, OPEN), (106.5, YES), (96, OPEN), (94, NO)])
-def test_a_direction_within_five_percent_is_a_tie(rate: float, verdict: str) -> None:
-    finding = found_by(a_test(shape="ratio", at_least=1, **OVER_64), shown({B64: even(100), B256: even(rate)}))
-    assert finding.verdict == verdict
+@pytest.mark.parametrize(
+    ("rates", "verdict"),
+    [
+        (even(104), NO),
+        (even(106.5), YES),
+        (even(96), NO),
+        (even(94), NO),
+        ((99.0, 104.0, 109.0), OPEN),
+        ((95.0, 100.0, 105.5), OPEN),
+    ],
+)
+def test_no_difference_contradicts_a_direction_and_a_wider_interval_decides_nothing(
+    rates: Values, verdict: str
+) -> None:
+    for bound in ({"at_least": 1}, {"at_most": 1}):
+        expected = {YES: NO, NO: YES}.get(verdict, verdict) if bound == {"at_most": 1} else verdict
+        finding = found_by(a_test(shape="ratio", **bound, **OVER_64), shown({B64: even(100), B256: rates}))
+        within = min(rates) > 95.3 and max(rates) < 104.9
+        assert finding.verdict == (NO if within else expected)
+        assert ("no difference" in finding.cases[0].reason) == within
+
+
+def test_records_of_two_protocols_are_never_divided() -> None:
+    made_by = [
+        record.model_copy(update={"protocol": 2}) if record.as_trial == B64 else record
+        for record in records({B64: even(100), B256: even(200)}, "images_per_s")
+    ]
+    finding = found_by(a_test(shape="ratio", at_least=1, **OVER_64), of_records(*made_by))
+    assert finding.verdict == UNTESTED and "protocols 2 and 3" in finding.cases[0].reason
 
 
 def test_constant_compares_all_pairs() -> None:

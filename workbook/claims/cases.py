@@ -12,7 +12,7 @@ from workbook.claims.verdict import DECIDING, Bounds, Case, Verdict
 from workbook.claims.words import MARGIN, TIE, Kind, device_titles, shown_value
 from workbook.registry import find_metric
 from workbook.statistics import Interval
-from workbook.words import MISSING, quantity, within_sentence
+from workbook.words import MISSING, listing, quantity, within_sentence
 
 NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
 NO_DIFFERENCE = f"the whole interval lies within {MARGIN} of equal: no difference"
@@ -159,6 +159,9 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
 
 def _no_effect(test: Test, kind: Kind, sides: tuple[Side, ...]) -> str:
     """Return why there is no effect although every side has values."""
+    protocols = sorted(set.union(*(side.protocols for side in sides)))
+    if len(protocols) > 1:
+        return f"protocols {listing(protocols)} made them in different ways, so they are not compared"
     names = list({test.metric, test.metric_under or test.metric})
     if kind == "ratio" and any((side.rows[names] <= 0).any(axis=None) for side in sides):
         return "a value of 0 or less has no ratio"

@@ -52,6 +52,11 @@ class Side:
         """The rows of the results' table on the shown host: one per pass."""
         return self.study.rows(self.trial)
 
+    @property
+    def protocols(self) -> set[int]:
+        """The protocols of the rows on the shown host; one, as records of two are never selected together."""
+        return set(self.rows["protocol"])
+
     def has(self, metric: str) -> bool:
         """Return whether some pass on the shown host has a value of a metric."""
         return bool(self.rows[metric].notna().any())
@@ -249,7 +254,12 @@ def level(side: Side, metric: str) -> Interval | None:
 
 
 def compare(form: str, over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
-    """Return the "ratio" or "difference" of a metric of two trials; `metric_under` is another metric of `under`."""
+    """Return the "ratio" or "difference" of a metric of two trials; `metric_under` is another metric of `under`.
+
+    Trials of two protocols have none, because each protocol makes its numbers in its own way.
+    """
+    if over.protocols != under.protocols:
+        return None
     above, below = samples((over, metric), (under, metric_under or metric))
     return estimates.compare(form, above, below, metric, metric_under)
 
