@@ -86,7 +86,7 @@ def test_a_consistent_test_is_accepted(name: str) -> None:
         ({**TREND, "along": "devics"}, "unknown trial field 'devics'; valid: devices,"),
         ({**ALIKE, "among": "modell"}, "unknown trial field 'modell'; valid: model,"),
         ({**LEVEL, "published": [{**HALF, "select": {"pixels": 224}}]}, "unknown trial field 'pixels'"),
-        ({**LEVEL, "select": {"precision": "fp8"}}, "unknown trial precision 'fp8'; valid: fp"),
+        ({**LEVEL, "select": {"precision": "fp4"}}, "unknown trial precision 'fp4'; valid: fp"),
         ({**LEVEL, "select": {"precision": ["fp32", "half"]}}, "unknown trial precision 'half'"),
         ({**LEVEL, "at_mosst": 1}, "Extra inputs are not permitted"),
         # bounds
