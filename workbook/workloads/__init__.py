@@ -113,7 +113,7 @@ OF_ANY = (
 
 def rules_of(trial: Trial) -> tuple[Rule, ...]:
     """Return the rules of support of a trial's workload. Rules on the content of its data are in its module too."""
-    return OF_ANY if "." in trial.workload else (*OF_ANY, *getattr(_module_of(trial), "RULES", ()))
+    return OF_ANY if "." in trial.workload else (*OF_ANY, *_module_of(trial).RULES)
 
 
 def _module_of(trial: Trial) -> ModuleType:

@@ -8,10 +8,13 @@ import torch
 
 from labkit.data import DataSet
 from workbook.errors import GateError
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
 STEP_S = 0.05
+
+RULES: tuple[Rule, ...] = ()  # every device runs it
 
 
 def build(trial: Trial, data: DataSet | None) -> IdleWorkload:

@@ -6,8 +6,11 @@ import torch
 
 from labkit.data import DataSet
 from workbook.errors import GateError
+from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
+
+RULES: tuple[Rule, ...] = ()  # every device runs it
 
 
 def build(trial: Trial, data: DataSet | None) -> CopyWorkload:
