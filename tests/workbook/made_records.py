@@ -29,7 +29,7 @@ def record_of(study: str, trial: Trial, number: int, /, **other: Any) -> Record:
         "process": Process(id=f"p{number}", position=0, startup_s=2.0),
         "host": HOST,
         "devices_used": 1,
-        "versions": {"torch": "2.11"},
+        "versions": {"torch": "2.11", "commit": "0123456789ab"},
         "status": "ok",
         "started_at": "2026-01-01T00:00:00+00:00",
         "wall_s": 20.0,

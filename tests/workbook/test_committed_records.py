@@ -21,6 +21,7 @@ from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import SCALES, STUDIES
 from workbook.report.keep import LIMIT_BYTES
+from workbook.results.study_records import LOST_COMMITS
 from workbook.statistics import log_interval
 
 # The least share of a pass for gate, warm-up and timed parts. At scale quick, a pass on a CPU lasts 35 to 45 s. The
@@ -137,6 +138,25 @@ def source_of(commit: str) -> str:
         shown = subprocess.run(["git", "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, check=True)
         digest.update(str(path).encode() + b"\0" + shown.stdout + b"\0")
     return digest.hexdigest()[:12]
+
+
+def test_every_commit_of_the_records_is_in_the_history_but_those_listed_as_lost() -> None:
+    """A shallow clone, and a copy without git, can not tell."""
+    shallow = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("this copy of the project has no whole history")
+    named = {record.versions["commit"].removesuffix("+") for place in COMMITTED for record in records_of(*place)}
+    objects = subprocess.run(
+        ["git", "cat-file", "--batch-check"],
+        input="\n".join(named),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.split()[0] for line in objects.stdout.splitlines() if line.endswith("missing")} == LOST_COMMITS
 
 
 @each

@@ -87,6 +87,15 @@ def test_a_cpu_trial_is_compared_with_the_ceilings_of_the_cpu() -> None:
     assert shares == pytest.approx([5000 / (1e15 / 1e9), 50 / (1e13 / 1e9)])
 
 
+@pytest.mark.parametrize(("precision", "named"), [("fp16", "FP16"), ("default", "TF32 in convolutions")])
+def test_a_share_of_a_peak_that_was_not_measured_is_missing_with_its_precision(precision: str, named: str) -> None:
+    other = Trial(precision=precision)
+    results = of_records(STUDY, [ceiling("matmul", "cuda", 1), blocks(STUDY, other, 1, 9e3)])
+    (record,) = results.ok(other)
+    assert metric_of(results, record, "roofline_fraction") is None
+    assert named in why_missing(results, record, "roofline_fraction")
+
+
 def test_a_cpu_trial_has_no_nominal_peaks_in_a_profile_of_a_gpu() -> None:
     profile = both().profile
     assert roofline.nominal_of(profile, GPU).flop_per_s == profile.peaks.flop_per_s["fp32"].value

@@ -178,6 +178,20 @@ def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> N
     assert [power[name] for name in ("PyTorch", "CUDA", "cuDNN")] == ["unknown"] * 3
 
 
+def test_records_without_a_clean_commit_are_listed_with_their_number(tmp_path: Path) -> None:
+    records = passes_of(passes=3, versions={"torch": "2.11", "commit": "111111111111"})
+    listed = "no commit of the project's history"
+    put(tmp_path, "h200", records)
+    assert listed not in said_in(page_of(tmp_path).main)
+    put(
+        tmp_path,
+        "h200",
+        passes_of(POWERED, study=POWER, passes=2, versions={"torch": "2.11", "commit": "2" * 12 + "+"}),
+    )
+    rows = [said_in(row).replace(" :", ":") for row in page_of(tmp_path).select("h2#records ~ ul li")]
+    assert rows == [f"{POWER}, machine {A}: {2 * len(POWERED)} of {2 * len(POWERED)} records, commit {'2' * 12}+"]
+
+
 def test_builds_of_keras_stand_beside_pytorchs_build(tmp_path: Path) -> None:
     versions: dict[str, dict[str, str]] = {
         "torch": {"torch": "2.13", "torch_build": "2.13+cu130", "cuda": "13.0", "cudnn": "9.20"},

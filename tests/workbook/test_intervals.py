@@ -157,8 +157,20 @@ def test_equal_hosts_have_the_same_text_and_others_another() -> None:
     own = record.model_copy(update={"fingerprint": fingerprint(hardware | {"cpu_family": "family 25, model 17"})})
     assert results.machine(own) != text, "a record's own fingerprint counts before that of its host"
     assert results.machine(own.model_copy(update={"fingerprint": fingerprint(hardware)})) == text
-    assert results.machine(record.model_copy(update={"versions": {"torch": "2.12"}})) != text
+    assert results.machine(record.model_copy(update={"versions": record.versions | {"torch": "2.12"}})) != text
     assert Results([results]).frame()["machine"].tolist() == [text]
+
+
+@pytest.mark.parametrize("commit", ["0123456789ab+", "7a32cbf7a32c", ""])
+def test_hosts_without_a_clean_commit_equal_no_other(commit: str) -> None:
+    known = blocks("01_training", Trial(), 1, 100.0)
+    unknown = blocks("01_training", Trial(), 2, 100.0, versions={"torch": "2.11", "commit": commit})
+    texts = [of_records("01_training", [known]).machine(known)]
+    for host in ("a" * 12, "b" * 12):
+        mixed = replace(of_records("01_training", [known, unknown]), host_id=host)
+        texts.append(mixed.machine(unknown))
+        assert mixed.machine(known) == mixed.machine(unknown), "the runs of one host stay together"
+    assert len(set(texts)) == 3
 
 
 def test_a_family_that_one_description_lacks_separates_no_hosts_and_known_families_do(tmp_path: Path) -> None:

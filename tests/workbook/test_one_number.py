@@ -44,7 +44,8 @@ COMPARES_TRACES = {  # beside the trace that all studies share
 # Configurations with several keys at `quick`. A lower number is welcome: then lower it here.
 # Two of them are due to loops of 09_profile with one change: FP32 at 224 px, and TF32 in the baseline's memory format.
 # Seven are tuned eager loops: with energy windows, and beside the loops of 07_precision with PyTorch's default SGD.
-MOST = {"h200": 28, "cpu": 12}
+# One trains for a minute, which shows how a board at its power limit drifts.
+MOST = {"h200": 29, "cpu": 12}
 
 Planned: TypeAlias = dict[str, set[Trial]]
 

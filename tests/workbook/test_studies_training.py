@@ -127,6 +127,51 @@ def test_without_runs_there_are_no_headline_numbers() -> None:
     assert all(rows.empty for rows in shown.values())
 
 
+def metered(number: int, energy_j: float = 0.004, **changed: object) -> pd.DataFrame:
+    """Return the metered runs of a CUDA graph on some boards, each of which takes 5 % more than the one before."""
+    runs = as_headlines(on_hosts(number, **changed)).query("mode == 'CUDA graph'")
+    steps = runs["host"].str[-1].astype(int) - 1
+    about = {"model": "vgg16", "image_px": 32, "batch": 64, "device": "cuda", "engine": "graph", "sm_clock_hz": 1.9e9}
+    columns = {name: value for name, value in about.items() if name not in changed}
+    return runs.assign(
+        **columns, **changed, energy_per_image_j=energy_j * 1.05**steps, precision="bf16", size=0, power_w=9.0
+    )
+
+
+def products(number: int) -> pd.DataFrame:
+    """Return the matrix products of the boards of `metered`, whose power differs as their energy does."""
+    watts = 500.0 * 1.05 ** (on_hosts(number)["host"].str[-1].astype(int) - 1)
+    return on_hosts(number).assign(workload="matmul", precision="fp32", size=8192, power_w=watts, epochs=0)
+
+
+def test_energy_of_several_boards_is_a_range_and_relative_to_their_matrix_products_it_is_none() -> None:
+    measured = machines.metered(pd.concat([metered(3), products(3)]))
+    by = ["model", "image_px"]
+    assert machines.span_text(machines.spans(measured, machines.ENERGY, by), "mJ", 1e3) == "4.0 to 4.4 mJ (3 machines)"
+    assert machines.apart_at_same_clock(measured) == pytest.approx(1.05**2 - 1)
+    assert machines.apart_at_same_clock(measured, machines.RELATIVE) == pytest.approx(0, abs=1e-9)
+    shown = machines.of_boards(pd.concat([metered(3), products(3)]), by).iloc[0]
+    assert (shown["machines"], shown["energy"], shown["relative"]) == (3, "4.0 to 4.4", "8.0")
+
+
+def test_only_boards_of_the_newest_protocol_at_one_clock_are_compared() -> None:
+    capped = metered(3).assign(sm_clock_hz=lambda runs: runs["sm_clock_hz"].where(runs["host"] != "host3", 1.8e9))
+    assert machines.apart_at_same_clock(machines.metered(capped)) == pytest.approx(0.05)
+    eager = metered(3).assign(engine="eager")
+    assert math.isnan(machines.apart_at_same_clock(machines.metered(eager))), "the host sets an eager loop's energy"
+    assert math.isnan(machines.apart_at_same_clock(machines.metered(metered(1))))
+    older = metered(2).assign(protocol=2, energy_per_image_j=9.0, host=["a", "b"] * 3)
+    newest = machines.spans(machines.metered(pd.concat([metered(2), older])), machines.ENERGY, ["mode"])
+    assert newest["machines"].tolist() == [2] and newest["high"].max() < 9
+
+
+def test_energy_over_a_matrix_product_without_power_says_so() -> None:
+    shown = machines.of_boards(metered(2), ["model"]).iloc[0]
+    assert shown["energy"] == "4.0 to 4.2" and "no power of the matrix product" in shown["relative"]
+    assert machines.of_boards(metered(2).iloc[:0], ["model"]).empty
+    assert machines.span_text(machines.spans(metered(1), machines.ENERGY, ["model"]), "mJ") == ""
+
+
 def test_a_step_is_split_into_the_devices_part_and_the_hosts() -> None:
     frame = pd.DataFrame({"pass_number": [1, 2, 3], "step_s": [0.03, 0.02, 0.01], "busy_step_s": [0.01, None, 0.011]})
     parts = training.device_and_host(frame).set_index(["pass_number", "part"])["step_s"]

@@ -10,6 +10,7 @@ from tests.committed import committed_reports
 from tests.workbook.made_telemetry import R50, VGG, hopper, made, shown
 from workbook.results import Results, load
 from workbook.studies import trust
+from workbook.studies.values import text_of
 
 
 def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_blocks(
@@ -17,14 +18,15 @@ def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     results = load("h200", "inference")
-    frame = results.frame()
-    listed = trust.throttled(results).query("why == 'throttled: power cap'")
-    assert len(listed) > 1
-    fields = ["workload", "model", "image_px", "batch", "mode", "precision", "copies"]
-    of_listed = frame.merge(listed[fields].drop_duplicates())
-    assert trust.power_capped(results, of_listed) == pytest.approx(listed["blocks"].sum() / listed["of"].sum())
-    assert trust.power_capped(results, frame[~frame["record"].isin(of_listed["record"])]) == 0
-    assert pd.isna(trust.power_capped(results, frame.iloc[:0])), "nothing measured is not 0 %"
+    frame = results.frame().query("model == 'vgg16'")
+    (listed,) = trust.throttled(results).query("why == 'throttled: power cap' and model == 'vgg16'").to_dict("records")
+    of_listed = frame[(frame["batch"] == listed["batch"]) & (frame["mode"] == listed["mode"])]
+    said = " Share of timed blocks that the power limit slowed: "
+    assert trust.power_capped(results, of_listed, ["model"]) == f"{said}VGG-16 {text_of(100 * listed['share'], '%')}."
+    both = pd.concat([of_listed, frame.query("mode == 'strict FP32' and batch == 1")])
+    assert trust.power_capped(results, both, ["mode"]).endswith("%, others 0 %.")
+    assert trust.power_capped(results, frame.query("batch == 1"), ["mode"]) == ""
+    assert trust.power_capped(results, frame.iloc[:0], ["mode"]) == "", "nothing measured is not 0 %"
 
 
 def test_a_device_that_always_throttles_keeps_its_numbers_and_its_clock_is_told() -> None:

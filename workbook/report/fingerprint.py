@@ -103,6 +103,7 @@ def _study(shown: StudyRecords) -> dict[str, Any]:
         "records": len(records),
         "measured": f"{' to '.join(dict.fromkeys([first, last]))} UTC",
         "commit": _each(version.get("commit", "unknown") for version in versions),
+        "without_commit": [record.study for record in shown.without_clean_commit].count(shown.study.id),
         "code": _each(version.get("source", "unknown") for version in versions),
         "protocol": _each(str(record.protocol) for record in records),
         "PyTorch": _each(version.get("torch_build", "unknown") for version in of_torch),

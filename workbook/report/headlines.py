@@ -39,7 +39,7 @@ def figures(results: Results) -> list[Figure]:
             "energy_per_image_j",
             name="energy",
             title="{2} takes {1} times the energy of {0} training",
-            caption="Energy per training image, board power.",
+            caption="Energy per training image, one board.",
         ),
         _activity(training),
     ]

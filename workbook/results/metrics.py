@@ -10,6 +10,7 @@ from workbook.records import Record
 from workbook.results import from_result, from_telemetry, roofline
 from workbook.results.missing import Missing, or_none, over, present, why_none
 from workbook.results.study_records import StudyRecords
+from workbook.words import label
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
@@ -126,7 +127,7 @@ def _roofline_fraction(results: StudyRecords, record: Record) -> float:
     rate, trial = from_result.value(record, "images_per_s"), record.as_trial
     ceilings, work = roofline.measured(results, trial, record.pass_number), roofline.work_of(results, trial)
     if ceilings.flop_per_s is None:
-        raise Missing(f"no ceiling of {trial.precision.upper()} was measured")
+        raise Missing(f"no ceiling of {label('precision', trial.precision)} was measured")
     limit = roofline.bound(work, ceilings) if work else None
     return over(rate, limit.images_per_s if limit else None)
 

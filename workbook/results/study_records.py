@@ -20,6 +20,10 @@ from workbook.results.from_result import value_of
 from workbook.statistics import log_interval
 from workbook.trials.trial import Trial, configuration
 
+# Commits of records that are in no history of the project: `tests/workbook/test_committed_records.py` asks git for all.
+# The list, and not git, decides, so that a copy without a history shows the same numbers.
+LOST_COMMITS = frozenset({"7a32cbf7a32c"})
+
 
 def image_set(record: Record) -> str:
     """Return classes and images of a user's set of images in files, `10 classes, 30 images`; else an empty text."""
@@ -179,7 +183,8 @@ class StudyRecords:
     def machine(self, record: Record) -> str:
         """Return a text that is the same for records of equal hosts and framework versions.
 
-        Names and cores are for people; the fingerprint decides. For example
+        Names and cores are for people; the fingerprint decides. Without a clean commit the code may differ between
+        hosts, so a host with such records equals no other. For example
         `NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11.0, hardware 3f2a8c0d91be`.
         """
         gpus = dict.fromkeys(measured_gpus(self.profile, self.host))
@@ -188,7 +193,14 @@ class StudyRecords:
         framework = version if " " in version else f"{record.framework} {version}"
         own, compared = self._fingerprints
         hardware = f"hardware {record.fingerprint if record.fingerprint not in (None, own) else compared}"
-        return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework, hardware])
+        alone = [f"no clean commit, {self.host_id}"] if self.without_clean_commit else []
+        return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework, hardware, *alone])
+
+    @cached_property
+    def without_clean_commit(self) -> list[Record]:
+        """The records that name no commit of the project's history, or one with uncommitted changes (`+`)."""
+        named = [(record, record.versions.get("commit", "")) for record in self.records]
+        return [of for of, commit in named if not commit or commit.endswith("+") or commit in LOST_COMMITS]
 
     @cached_property
     def _fingerprints(self) -> tuple[str, str]:

@@ -45,9 +45,11 @@ EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # an epoch of a training run with its valid
 def passes_of(trial: Trial, full: int) -> int:
     """Return a trial's number of passes at a scale with `full` passes: trials that the host delays get twice as many.
 
-    The further passes are short. The number follows from the trial alone, never from the interval reached: stopping at
-    a narrow interval would narrow it falsely. A scale of one pass has no further passes.
+    The further passes are short. A sustained trial has one. The number follows from the trial alone, never from the
+    interval reached: stopping at a narrow interval would narrow it falsely. A scale of one pass has no further passes.
     """
+    if trial.is_sustained:
+        return 1
     return 2 * full if trial.is_host_bound and full > 1 else full
 
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import pandas as pd
 
 from labkit.errors import UserError
 from workbook.results import Results, estimate, load
-from workbook.results.columns import QUANTITY, WHAT_RAN
+from workbook.results.columns import QUANTITY, RECORDS, WHAT_RAN
 from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from workbook.show.frames import INTERVAL
 from workbook.studies.sweeps import OPTIMISED, beside_references
+from workbook.studies.values import span_of
 from workbook.trials.trial import ASKED_AFTER
-from workbook.words import VAGUE_DIGITS, heading, number, plural
+from workbook.words import VAGUE_DIGITS, heading, plural
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
 # second machine of protocol 3 was measured. Energy has windows of its own.
 ENERGY = "energy_per_image_j"
 HEADLINES = ("images_per_s", "busy_step_s", ENERGY)
+RELATIVE = "relative_energy_s"
+SAME_CLOCK = 0.99  # of the highest clock: a board below it is slowed, by its power limit for example
+# What makes a metered training of its own; every machine makes the same images.
+_METERED = ["profile", "device", "model", "image_px", "batch", "mode"]
+_TRAINED = "workload == 'train' and epochs == 0 and status == 'ok'"
 # The loader does not count: every loader makes the same images.
 _ALIKE = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "loader", "data_checksum")]
 _APART = ["apart", "apart_low", "apart_high"]
@@ -37,15 +45,16 @@ def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
     return same.assign(whose=here.map({True: HERE, False: ELSEWHERE}))
 
 
-def everywhere(frame: pd.DataFrame, profile: str, study: str = "") -> pd.DataFrame:
-    """Return the rows of all machines of a device file, of one study or of all; `frame` if there are no records.
+def everywhere(frame: pd.DataFrame, profile: str, *studies: str) -> pd.DataFrame:
+    """Return the rows of all machines of a device file, of some studies or of all; `frame` if there are no records.
 
     Records that several studies share count once.
     """
-    try:
-        return load(profile, study).frame(hosts="all").drop_duplicates("record")
-    except UserError:
-        return frame
+    loaded = []
+    for study in studies or ("",):
+        with suppress(UserError):
+            loaded.append(load(profile, study).frame(hosts="all"))
+    return pd.concat(loaded, ignore_index=True).drop_duplicates("record") if loaded else frame
 
 
 def headlines(frame: pd.DataFrame, by: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -85,14 +94,81 @@ def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = 
     `frame` has rows of `Results.frame(hosts="all")`, `reference` is a side of `beside_references`. Columns: `by`,
     `low`, `high` and `machines`, their number. A machine counts if it ran both sides.
     """
-    trained = frame.query("workload == 'train' and epochs == 0 and status == 'ok'").dropna(subset=[metric])
+    trained = frame.query(_TRAINED).dropna(subset=[metric])
     newest = trained[trained["protocol"] == trained["protocol"].max()]
     sides = beside_references(newest, by=["host", *by])
     means = sides.groupby(["host", *by, "side"], observed=True)[metric].mean().unstack("side")
-    if not {OPTIMISED, reference} <= {*means}:
-        return pd.DataFrame(columns=[*by, "low", "high", "machines"])
-    ratios = (means[OPTIMISED] / means[reference]).dropna().groupby(list(by))
-    return ratios.agg(low="min", high="max", machines="size").reset_index()
+    means = means.reindex(columns=[OPTIMISED, reference])
+    return spans(means.assign(ratio=means[OPTIMISED] / means[reference]).reset_index(), "ratio", by)
+
+
+def metered(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the trainings with a measured energy, of the newest protocol of each configuration, on all machines.
+
+    `frame` has rows of `Results.frame(hosts="all")`. The column `RELATIVE` is the energy of an image over the power of
+    the FP32 matrix product with edge 8,192 in the same records, in seconds: boards of a kind differ less in it. It is
+    NaN where that power was not recorded.
+    """
+    products = frame.query("workload == 'matmul' and precision == 'fp32' and size == 8192")
+    power = products.groupby(RECORDS, observed=True)["power_w"].mean().rename("product_w").reset_index()
+    trained = frame.query(_TRAINED).dropna(subset=[ENERGY]).merge(power, on=RECORDS, how="left")
+    newest = trained["protocol"] == trained.groupby(_METERED)["protocol"].transform("max")
+    return trained.assign(**{RELATIVE: trained[ENERGY] / trained["product_w"]})[newest]
+
+
+def spans(rows: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """Return the lowest and the highest mean of a machine (`low`, `high`) per group of `by`, and how many `machines`.
+
+    >>> runs = pd.DataFrame({"model": "vgg16", "host": ["a", "a", "b"], "images_per_s": [1.0, 3.0, 5.0]})
+    >>> spans(runs, "images_per_s", ["model"]).values.tolist()
+    [['vgg16', 2.0, 5.0, 2]]
+    """
+    means = rows.groupby(["host", *by], observed=True)[metric].mean().dropna().groupby(list(by), observed=True)
+    return means.agg(low="min", high="max", machines="size").reset_index()
+
+
+def apart_at_same_clock(measured: pd.DataFrame, metric: str = ENERGY) -> float:
+    """Return the highest board over the lowest minus 1, of the CUDA graph in which boards differ most; NaN with one.
+
+    `measured` is from `metered`. A CUDA graph waits for no host, and a board whose clock is slowed does not count.
+    """
+    clocks = measured.groupby([*_METERED, "host"])["sm_clock_hz"].transform("mean")
+    fastest = clocks.groupby([measured[name] for name in _METERED]).transform("max")
+    captured = measured[measured["engine"].str.contains("graph") & (clocks >= SAME_CLOCK * fastest)]
+    boards = spans(captured, metric, _METERED).query("machines > 1")
+    return float((boards["high"] / boards["low"]).max() - 1)
+
+
+def of_boards(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return `energy` and `relative`, the energy over a matrix product's power, of CUDA graphs per group of `by`.
+
+    `frame` has rows of `Results.frame(hosts="all")`. Both are texts, from the lowest to the highest of `machines`.
+    """
+    measured = metered(frame)
+    captured = measured[measured["engine"].str.contains("graph")]
+    shown, relative = spans(captured, ENERGY, by), spans(captured, RELATIVE, by)
+    texts = {
+        name: table.assign(**{name: [_ends(row, "", scale) for row in table.to_dict("records")]})
+        for name, table, scale in (("energy", shown, 1e3), ("relative", relative, 1e6))
+    }
+    both = texts["energy"].merge(texts["relative"][[*by, "relative"]], on=list(by), how="left")
+    return both.fillna({"relative": "not measured: no power of the matrix product"})
+
+
+def span_text(table: pd.DataFrame, unit: str, scale: float = 1.0, **where: object) -> str:
+    """Return a row of `spans` for a sentence; empty if fewer than two machines have it.
+
+    >>> table = pd.DataFrame({"side": ["optimised"], "low": [0.00326], "high": [0.00356], "machines": [6]})
+    >>> span_text(table, "mJ", 1e3, side="optimised"), span_text(table, "mJ", side="strict FP32")
+    ('3.3 to 3.6 mJ (6 machines)', '')
+    """
+    rows = (row for row in table.to_dict("records") if where.items() <= row.items() and row["machines"] > 1)
+    texts = (f"{_ends(row, unit, scale)} ({plural(row['machines'], 'machine')})" for row in rows)
+    return next(texts, "")
+
+
+def _ends(row: Mapping[str, Any], unit: str, scale: float = 1.0) -> str:
+    return span_of(scale * pd.Series([row["low"], row["high"]]), unit, VAGUE_DIGITS)
 
 
 def gain_text(gained: pd.DataFrame, names: Mapping[str, str], **where: object) -> str:
@@ -105,10 +181,8 @@ def gain_text(gained: pd.DataFrame, names: Mapping[str, str], **where: object) -
     chosen = [row for row in gained.to_dict("records") if where.items() <= row.items() and row["model"] in names]
     if not chosen:
         return ""
-    texts = []
-    for row in sorted(chosen, key=lambda row: list(names).index(row["model"])):
-        ends = dict.fromkeys(number(row[end], VAGUE_DIGITS) for end in ("low", "high"))
-        texts.append(f"{names[row['model']]} {' to '.join(ends)} times")
+    chosen.sort(key=lambda row: list(names).index(row["model"]))
+    texts = [f"{names[row['model']]} {_ends(row, 'times')}" for row in chosen]
     return f"{', '.join(texts)} ({plural(min(row['machines'] for row in chosen), 'machine')})"
 
 

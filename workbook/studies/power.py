@@ -5,6 +5,49 @@ from __future__ import annotations
 import pandas as pd
 
 from workbook.show.frames import phrases
+from workbook.studies.planner import Planner, Sweep
+from workbook.studies.values import text_of
+from workbook.trials import recipes
+from workbook.trials.trial import SUSTAINED_WINDOWS, Trial
+from workbook.words import NOT_MEASURED
+
+_MINUTE = ["model", "image_px", "precision"]
+EDGE_S = 15  # the first and the last seconds of a sustained training
+
+
+def sustained(lab: Planner) -> list[Trial]:
+    """Return optimised trainings of a minute, most likely at the power limit; none on a device without one.
+
+    The precisions are `sustained` of the sweep, the networks and their images are `large` of the training study.
+    """
+    sweep: Sweep = lab.profile.sweep("04_power", lab.scale)
+    large: Sweep = lab.profile.sweep("01_training", lab.scale)
+    if lab.profile.device.board_power_w is None:
+        return []
+    about = {"workload": "train", "model": large["large"], "image_px": large["large_px"], "batch": large["large_batch"]}
+    modes = [recipes.optimised_in(precision) for precision in sweep["sustained"]]
+    return [trial for mode in modes for trial in lab.trials(**about, **mode, energy_windows=SUSTAINED_WINDOWS)]
+
+
+def is_sustained(frame: pd.DataFrame) -> pd.Series:
+    """Return which rows of a table of results are of trainings that last for a minute."""
+    return frame["energy_windows"] >= SUSTAINED_WINDOWS
+
+
+def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> str:
+    """Return images/s of the last 15 s over that of the first 15 s, of each sustained training, for a sentence.
+
+    `minute` has rows of `Results.frame()`, `blocks` is `Results.blocks()`.
+    """
+    timed = blocks.assign(seconds=blocks["step_s"] * blocks["steps"])
+    ends_s = (timed["start_s"] + timed["seconds"]).groupby(timed["record"]).transform("max")
+    sums = [
+        timed[edge].groupby("record")[["steps", "seconds"]].sum()
+        for edge in (timed["start_s"] >= ends_s - EDGE_S, timed["start_s"] < EDGE_S)
+    ]
+    last, first = (sum_of["steps"] / sum_of["seconds"] for sum_of in sums)
+    shares = (last / first).reindex(minute["record"]).groupby(phrases(minute, _MINUTE).to_numpy(), sort=False).mean()
+    return ", ".join(f"{name} {text_of(100 * share, '%')}" for name, share in shares.items()) or NOT_MEASURED
 
 
 def loads(frame: pd.DataFrame) -> pd.DataFrame:

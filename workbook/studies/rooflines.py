@@ -42,6 +42,17 @@ def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return estimate(rows.assign(bound=bounds), "bound", by).assign(label="roofline")
 
 
+def exceeded(frame: pd.DataFrame, by: Sequence[str]) -> str:
+    """Return a sentence for a caption if a configuration exceeds its roofline; else an empty text.
+
+    >>> shares = pd.DataFrame({"model": ["vgg16", "resnet50"], "roofline_fraction": [1.17, 0.2]})
+    >>> exceeded(shares, ["model"]), exceeded(shares.tail(1), ["model"])
+    (" A convolution can exceed a matrix product's rate (Winograd, FFT).", '')
+    """
+    shares = frame.groupby(list(by), observed=True)["roofline_fraction"].mean()
+    return " A convolution can exceed a matrix product's rate (Winograd, FFT)." if (shares > 1).any() else ""
+
+
 def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
     """Return the peaks behind a roofline: `peak`, `measured` here, and the vendor's `nominal` (NaN if unknown)."""
     kind, rows = profile.device.kind, []

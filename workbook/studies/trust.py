@@ -10,7 +10,8 @@ import pandas as pd
 from labkit.timing.step import doubts
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
-from workbook.studies.values import span_of
+from workbook.show.frames import phrases
+from workbook.studies.values import span_of, text_of
 from workbook.trials.trial import configuration, without_data
 from workbook.words import heading, label
 
@@ -55,14 +56,20 @@ def throttled(results: Results) -> pd.DataFrame:
     return share.assign(share=share["blocks"] / share["of"]).merge(clock, on=keys, how="left")
 
 
-def power_capped(results: Results, rows: pd.DataFrame) -> float:
-    """Return the share of the timed blocks of `rows` that the power limit slowed; NaN without timed blocks.
+def power_capped(results: Results, rows: pd.DataFrame, by: Sequence[str]) -> str:
+    """Return a sentence: the share of timed blocks that the power limit slowed, per group of `by`; empty if none was.
 
-    `rows` are of `Results.frame`.
+    `rows` are of `Results.frame`, with further columns if `by` asks for them. Groups without timed blocks are left out.
     """
-    flags, blocks = (table[table["record"].isin(rows["record"])] for table in (results.flags(), results.blocks()))
+    flags = results.flags()
     capped = flags[flags["why"] == "throttled: power cap"].drop_duplicates(["record", "block"])
-    return len(capped) / len(blocks) if len(blocks) else float("nan")
+    counts = pd.concat(
+        [of.groupby("record").size() for of in (results.blocks(), capped)], axis=1, keys=["of", "slowed"]
+    )
+    counts = counts.reindex(rows["record"]).groupby(phrases(rows, by).to_numpy(), sort=False).sum()
+    shares = [f"{name} {text_of(100 * slowed / of, '%')}" for name, of, slowed in counts.itertuples() if slowed]
+    others = ["others 0 %"] if (counts["of"].gt(0) & counts["slowed"].eq(0)).any() else []
+    return f" Share of timed blocks that the power limit slowed: {', '.join(shares + others)}." if shares else ""
 
 
 def summary(results: Results) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from workbook.trials.rules import Rule, refusal
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 NO_DATA = "none"  # for workloads that take no images
 OF_NETWORKS = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Network))
+SUSTAINED_WINDOWS = 12  # energy windows of a minute
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
 ASKED_AFTER = ("queries", "samples", *fields_of(parts.Tracing))
 _OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
@@ -84,6 +85,11 @@ class Trial(parts.Training, parts.Inference, parts.Adversarial, parts.Loading, p
         Processes that share a device take turns on it. In a training run with stale updates every device repeats all.
         """
         return self.placement == "apart" and not (self.updates == "asynchronous" and self.epochs)
+
+    @property
+    def is_sustained(self) -> bool:
+        """Whether the trial lasts for a minute, so that it shows how a device drifts; one run of it is enough."""
+        return self.energy_windows >= SUSTAINED_WINDOWS
 
     @property
     def is_host_bound(self) -> bool:
