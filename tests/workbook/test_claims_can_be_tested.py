@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import pytest
@@ -19,6 +19,7 @@ from workbook.registry import COMPARISON, STUDIES, Study
 from workbook.report.execute import planned_trials
 from workbook.results import Results
 from workbook.studies.free_speed import which_change
+from workbook.trials.trial import Trial
 
 NODES = "needs a Slurm job over several nodes, which no profile plans by itself"
 UNTESTABLE = {  # (claim, place of the test): why no plan has its trials
@@ -42,11 +43,13 @@ Plans: TypeAlias = dict[tuple[str, str], list[Side]]
 
 @dataclass(frozen=True)
 class Planned:
-    """The records of a study on a profile, as far as `select` and `pairs` read them: nothing is measured."""
+    """The records of a study on a profile, as far as tests of claims read them: nothing is measured."""
 
     profile: Profile
     study: Study
     host_id: str = "planned"
+    host: dict[str, Any] = field(default_factory=dict)
+    by_trial: dict[Trial, Any] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")

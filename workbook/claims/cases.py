@@ -63,7 +63,7 @@ def bounds_of(test: Test) -> Bounds | None:
     if ends == (None, None):
         return None
     strict = equality is not None and equality in ends
-    return Bounds(*ends, strict=strict, tie=TIE if strict and test.shape == "ratio" else 0.0)
+    return Bounds(*ends, strict=strict, tie=TIE if strict and equality else 0.0)
 
 
 def make_case(

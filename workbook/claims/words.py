@@ -85,8 +85,9 @@ def shown_bound(test: Test) -> str:
 
 
 def _margin(test: Test, bound: float) -> str:
-    """Return the margin of a tie, which a ratio has that must be more or less than 1."""
-    return f" ±{MARGIN}" if test.shape == "ratio" and bound == 1 else ""
+    """Return the margin of a tie, which a ratio has that must be more or less than 1, also one of a single trial."""
+    is_ratio = test.shape == "ratio" or (test.shape == "level" and find_metric(test.metric).unit == "x")
+    return f" ±{MARGIN}" if is_ratio and bound == 1 else ""
 
 
 def _as_written(bound: float, test: Test) -> str:
