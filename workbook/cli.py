@@ -256,8 +256,8 @@ def data_check(
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    unwind_on_request()
     try:
+        unwind_on_request()
         _make_paths_absolute()
         if moved := replace_unwritable_folders():
             print(f"labkit: {moved}", file=sys.stderr)
