@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 
 from tests.commands import MADE_BY_MAKE
 from tests.processes import eventually, nothing_left_running, workers_now
-from workbook.lifetime import INTERRUPTED, REQUESTS
+from workbook.lifetime import INTERRUPTED, REQUESTS, UNWINDING_S
 from workbook.paths import ROOT
 
 WORDS = "labkit: interrupted. "
@@ -82,16 +85,38 @@ def test_a_command_ends_even_if_nobody_reads_what_it_says() -> None:
     os.close(writer)
 
 
-@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGHUP], ids=["of a script's &", "of nohup"])
-def test_a_command_ignores_a_signal_that_was_ignored_before_and_ends_at_another(ignored: signal.Signals) -> None:
+@pytest.mark.parametrize("survives", [False, True], ids=["", "nohup"])
+def test_a_closed_terminal_ends_a_command_unless_nohup_started_it(survives: bool) -> None:
+    terminal, end = pty.openpty()
+
+    def of_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(end, termios.TIOCSCTTY, 0)
+        if survives:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
     with nothing_left_running():
-        process = started(preexec_fn=lambda: signal.signal(ignored, signal.SIG_IGN))
-        process.send_signal(ignored)
-        time.sleep(3.0)  # longer than an interrupted command may take
-        assert process.poll() is None
-        process.terminate()
-        process.communicate(timeout=LIMIT_S)
-        assert process.returncode == INTERRUPTED
+        process = started(preexec_fn=of_terminal, stdin=end, stderr=end)
+        os.close(end)
+        os.close(terminal)
+        if survives:
+            assert_ignored(process)
+        assert process.wait(timeout=LIMIT_S) == INTERRUPTED
+
+
+def test_a_command_that_a_script_started_with_an_ampersand_ends_at_sigterm() -> None:
+    with nothing_left_running():
+        process = started(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        process.send_signal(signal.SIGINT)
+        assert_ignored(process)
+        assert process.wait(timeout=LIMIT_S) == INTERRUPTED
+
+
+def assert_ignored(process: subprocess.Popen[str]) -> None:
+    """Assert that a command goes on after a signal, and send it SIGTERM."""
+    time.sleep(2 * UNWINDING_S)
+    assert process.poll() is None
+    process.terminate()
 
 
 def of_make(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
