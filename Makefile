@@ -30,7 +30,8 @@ endif
 endif
 endif
 
-LABKIT := "$$LABKIT_PYTHON" -m workbook.cli
+# `exec`, because make ends only the process that it has started itself.
+LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
 .PHONY: help setup given-python setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
@@ -50,7 +51,8 @@ help:  ## list the targets
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
 
 .venv/.installed: constraints.txt constraints-cu126.txt pyproject.toml workbook/bootstrap.py
-	@python3 -I workbook/bootstrap.py .venv && touch $@
+	@exec python3 -I workbook/bootstrap.py .venv
+	@touch $@
 
 given-python:
 	@"$$LABKIT_PYTHON" -c "import importlib.util as u, sys; \
@@ -61,12 +63,14 @@ given-python:
 setup-tf: .venv-tf/.installed  ## TensorFlow in an environment of its own, .venv-tf (with CUDA on a GPU)
 
 .venv-tf/.installed: constraints.txt constraints-tf.txt workbook/bootstrap.py
-	@python3 -I workbook/bootstrap.py .venv-tf tensorflow && touch $@
+	@exec python3 -I workbook/bootstrap.py .venv-tf tensorflow
+	@touch $@
 
 setup-jax: .venv/.jax  ## add JAX to .venv (with CUDA on a GPU)
 
 .venv/.jax: .venv/.installed
-	@TORCH_INDEX="$$(cat .venv/.torch-index 2>/dev/null)" python3 -I workbook/bootstrap.py .venv jax && touch $@
+	@TORCH_INDEX="$$(cat .venv/.torch-index 2>/dev/null)" exec python3 -I workbook/bootstrap.py .venv jax
+	@touch $@
 
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report
@@ -96,7 +100,8 @@ data-check: $(INSTALLED)  ## say what DATA=/folder holds and which studies can u
 	@$(LABKIT) data check
 
 picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (needs Chromium)
-	@HW=h200 $(LABKIT) render && "$$LABKIT_PYTHON" -m tests.browser.picture
+	@HW=h200 $(LABKIT) render
+	@"$$LABKIT_PYTHON" -m tests.browser.picture
 
 test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
 	@"$$LABKIT_PYTHON" -m tests

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -36,7 +37,7 @@ def main() -> int:
     if not SUPPORTED[0] <= sys.version_info[:2] <= SUPPORTED[1]:
         supported = _supported_python()
         if supported:
-            return subprocess.call([supported, "-I", __file__, *sys.argv[1:]])
+            os.execv(supported, [supported, "-I", __file__, *sys.argv[1:]])  # noqa: S606 - there is no shell
         return _refuse(
             f"labkit needs Python 3.11, 3.12 or 3.13, and this is {_version()}. Install one of them (for example the "
             "packages python3.12 and python3.12-venv), or name an interpreter that has the packages: "
@@ -210,4 +211,9 @@ INSTALLS = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # for labkit.builds
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # `subprocess.call` has ended pip
+        _refuse("interrupted. The same command continues.")
+        sys.exit(130)

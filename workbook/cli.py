@@ -5,17 +5,17 @@ Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and
 
 from __future__ import annotations
 
-import signal
+from workbook.lifetime import INTERRUPTED, exit_interrupted, exit_on_request, requested, unwind_on_request
 
-# Ctrl-C within an import would print a traceback, or be lost. It waits until all of this module is there.
-_BEFORE = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+if __name__ == "__main__":
+    exit_on_request()  # Ctrl-C within an import would print a traceback
 
 import errno
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -50,7 +50,6 @@ Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many no
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
 FOLDERS = ("LABKIT_REPORTS", "LABKIT_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "WEIGHTS", "REUTERS", "TMPDIR")
-INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR)
 
@@ -257,8 +256,8 @@ def data_check(
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
+        unwind_on_request()
         _make_paths_absolute()
         if moved := replace_unwritable_folders():
             print(f"labkit: {moved}", file=sys.stderr)
@@ -266,27 +265,23 @@ def main() -> None:
     except LabkitError as error:
         print(f"labkit: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
-    except OSError as error:
-        if not (why := _why_not_written(error)):
+    except (Exception, KeyboardInterrupt) as error:
+        # Libraries may raise another error from an interruption, and a closed terminal adds its own.
+        if requested() or isinstance(error, (KeyboardInterrupt, typer.Abort)):
+            exit_interrupted()
+        # Usage errors of Typer and Click have no common base class across versions, but all have this method.
+        if hasattr(error, "format_message"):
+            message = str(error.format_message())
+            hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
+            why: str | None = f"{message}{hint}"
+        else:
+            why = _why_not_written(error) if isinstance(error, OSError) else None
+        if why is None:
             raise
         print(f"labkit: {why}", file=sys.stderr)
         sys.exit(2)
-    except Exception as error:
-        # Python 3.11 raises another error from an interruption within the definition of a class.
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            code = INTERRUPTED
-        # Usage errors of Typer and Click have no common base class across versions, but all have this method.
-        elif hasattr(error, "format_message"):
-            message = str(error.format_message())
-            hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
-            print(f"labkit: {message}{hint}", file=sys.stderr)
-            sys.exit(2)
-        else:
-            raise
     if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
-        _exit_interrupted()
+        exit_interrupted()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -295,14 +290,6 @@ def _make_paths_absolute() -> None:
     for name in FOLDERS:
         if given := os.environ.get(name):
             os.environ[name] = str(users_path(given).absolute())
-
-
-def _exit_interrupted() -> NoReturn:
-    print(
-        "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",
-        file=sys.stderr,
-    )
-    sys.exit(INTERRUPTED)
 
 
 def _why_not_written(error: OSError) -> str | None:
@@ -322,15 +309,6 @@ def _why_not_written(error: OSError) -> str | None:
         )
     return None
 
-
-def _interrupt(_number: int, _frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
-try:
-    signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE)
-except KeyboardInterrupt:
-    _exit_interrupted()
 
 if __name__ == "__main__":
     main()

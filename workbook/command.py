@@ -3,6 +3,7 @@
 import sys
 from importlib.util import find_spec
 
+from workbook.lifetime import exit_on_request
 from workbook.paths import ROOT
 
 NEEDED = ("jinja2", "nbconvert", "papermill", "pyarrow", "scrapbook", "seaborn", "typer", "yaml")
@@ -10,6 +11,7 @@ NEEDED = ("jinja2", "nbconvert", "papermill", "pyarrow", "scrapbook", "seaborn",
 
 def main() -> None:
     """Run the command line. Exit with code 2 and one sentence if packages or notebooks of the suite are missing."""
+    exit_on_request()  # Ctrl-C within an import would print a traceback
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing or not (ROOT / "notebooks").is_dir():
         lacks = f"the packages {', '.join(missing)}" if missing else "the notebooks"

@@ -1,12 +1,60 @@
-"""Ends a process when the process that it works for is gone, whatever the cause."""
+"""Ends a process when it is asked to, or when the process that it works for is gone, with all that it has started."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
+
+TYPE_CHECKING = False  # until `exit_on_request` is called, an interruption prints a traceback
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+INTERRUPTED = 130  # exit code
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+UNWINDING_S = 1.5  # in which an interrupted command completes what it writes and removes its temporary files
+WORDS = b"\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.\n"
+
+_requested = False
+
+
+def exit_on_request() -> None:
+    """Exit in one sentence, from now on, at each of REQUESTS: a command that is being imported has begun nothing."""
+    _handle_requests(lambda *_: _exit())
+
+
+def unwind_on_request() -> None:
+    """Raise KeyboardInterrupt, from now on, at the first of REQUESTS, and exit UNWINDING_S later at the latest."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    # Python writes to it at once, also while the main thread runs C code and can't raise anything.
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    _handle_requests(_unwind)
+    threading.Thread(target=_limit_unwinding, args=(reader,), daemon=True).start()
+
+
+def requested() -> bool:
+    """Return whether one of REQUESTS has begun to end this process."""
+    return _requested
+
+
+def exit_interrupted() -> NoReturn:
+    """Kill all processes that this one has started, and exit in one sentence."""
+    end_children()
+    _exit()
+
+
+def end_children() -> None:
+    """Kill all processes that this one has started, and those that they have started."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
 
 
 def end_after(wait: Callable[[], object]) -> None:
@@ -26,7 +74,40 @@ def end_after(wait: Callable[[], object]) -> None:
 
 def end_with_parent() -> None:
     """End this process of a pool when its parent ends. An interrupt is the parent's to handle."""
+    import multiprocessing
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
     end_after(parent.join)
+
+
+def _handle_requests(handler: Callable[..., object]) -> None:
+    """Install a handler. Ignored signals stay so: scripts ignore SIGINT in what they start with `&`, nohup SIGHUP."""
+    for number in REQUESTS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def _unwind(*_: object) -> None:
+    global _requested
+    if not _requested:  # a group's signal comes twice: make passes it on
+        _requested = True
+        raise KeyboardInterrupt
+
+
+def _limit_unwinding(reader: int) -> None:
+    """Wait for a request, and exit UNWINDING_S later. JupyterLab has handlers of its own for the same signals."""
+    while signal.getsignal(os.read(reader, 1)[0]) is not _unwind:
+        pass
+    time.sleep(UNWINDING_S)
+    exit_interrupted()
+
+
+def _exit() -> NoReturn:
+    signal.alarm(1)  # which kills this process if nobody reads the pipe that the sentence goes to
+    try:
+        os.write(2, WORDS)
+    except OSError:
+        pass  # the terminal is closed
+    os._exit(INTERRUPTED)

@@ -57,7 +57,7 @@ _TRAINING = re.compile(r"(n\d{8})_\d+(_n\d{8})?\.\w+")
 _SIZED = 32  # images whose sizes are looked at
 _ENDINGS = (".jpeg", ".jpg", ".png")
 _CHUNK = 256  # images decoded before they are handed on, 39 MB
-_QUIET_S, _LOG_EVERY_S = 3.0, 30.0  # delay before the progress bar appears, and its interval in a log
+_QUIET_S = 3.0  # delay before the progress bar appears
 
 
 class Item(NamedTuple):
@@ -247,12 +247,11 @@ def scaled_centre(image: Image, *, short_px: int, edge_px: int) -> Images:
 def read_images(items: Sequence[Item]) -> Chunks:
     """Yield the images in chunks, uint8 (n, 3, 224, 224), with labels int64 (n,). Decode on every usable core.
 
-    A progress bar on stderr appears after 3 s. Raise the DataErrors of `read_image`.
+    On a terminal, a progress bar appears after 3 s. Raise the DataErrors of `read_image`.
     """
-    every_s = 0.5 if os.isatty(2) else _LOG_EVERY_S
     with (
         ThreadPoolExecutor() as threads,  # Pillow decodes and scales without the GIL
-        tqdm(total=len(items), desc="reading images", delay=_QUIET_S, mininterval=every_s, leave=False) as progress,
+        tqdm(total=len(items), desc="reading images", delay=_QUIET_S, disable=None, leave=False) as progress,
     ):
         for first in range(0, len(items), _CHUNK):
             part = items[first : first + _CHUNK]

@@ -25,8 +25,9 @@ from tests.faults.project import Project, apart_from, whole_lines
 from tests.processes import processes_with_lock
 from workbook.records import Record
 
-SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TARGETS = ("group", "labkit", "any")  # the process group, labkit's own process, or any process below make
+ENDS_S = 30.0  # in which a signal to the group or to labkit ends all; 3 s on an idle machine
 ORPHANS_END_S = 20.0  # a kernel looks for its parent once a second; a worker ends as soon as its stdin closes
 WORDS = "labkit: interrupted. Finished measurements are kept; the same command"
 KINDS = {
@@ -179,7 +180,9 @@ class Campaign:
             return
         if point.code == 0:
             point.problems.append("exit code 0 after an interruption")
-        of_labkit = [line for line in output.splitlines() if not line.startswith(("make:", "Terminated"))]
+        if point.ended_s > ENDS_S:
+            point.problems.append(f"hung: all ended {point.ended_s:.0f} s after the signal")
+        of_labkit = [line for line in output.splitlines() if not line.startswith(("make:", "Terminated", "Hangup"))]
         if of_labkit and output.count(WORDS) != 1:  # without a word, Python was starting and nothing was begun
             point.problems.append(f"last words: {output[-300:]!r}")
 

@@ -35,7 +35,7 @@ def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
         for name, value in variables.items():
             patch.setenv(name, value)
         patch.setattr(sys, "argv", ["labkit", *arguments])
-        patch.setattr("signal.signal", lambda *_: None)
+        patch.setattr("workbook.cli.unwind_on_request", lambda: None)
         with pytest.raises(SystemExit) as ended:
             main()
     return subprocess.CompletedProcess(["labkit", *arguments], ended.value.code, out.getvalue(), err.getvalue())
@@ -256,9 +256,12 @@ def test_the_exit_code_of_the_process_is_2() -> None:
     assert_refused(labkit_process("report", "--hw", "nope"), "unknown HW 'nope'")
 
 
-@pytest.mark.parametrize("start", [("-m", "workbook.cli"), ("-c", "from workbook.cli import main; main()")])
-def test_ctrl_c_while_labkit_is_imported_ends_it_without_a_traceback(start: tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text(INTERRUPTS)
+@pytest.mark.parametrize("start", [("-m", "workbook.cli"), ("-c", "from workbook.command import main; main()")])
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_while_labkit_is_imported_ends_it_without_a_traceback(
+    start: tuple[str, str], sent: str, tmp_path: Path
+) -> None:
+    (tmp_path / "typer.py").write_text(INTERRUPTS.format(sent=sent))
     done = subprocess.run(
         [sys.executable, *start],
         capture_output=True,
@@ -272,23 +275,10 @@ def test_ctrl_c_while_labkit_is_imported_ends_it_without_a_traceback(start: tupl
     assert done.stderr.startswith("\nlabkit: interrupted. ") and len(done.stderr.strip().splitlines()) == 1
 
 
-def test_an_interruption_within_the_definition_of_a_class_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise RuntimeError("Error calling __set_name__ on 'x' instance") from KeyboardInterrupt()
-
-    monkeypatch.setattr("workbook.datasets.identify", interrupted)
-    done = labkit("data", "check", "/")
-    assert done.returncode == 130
-    assert done.stderr.startswith("\nlabkit: interrupted. ")
-
-
 # Typer for a labkit that is interrupted during its imports.
 INTERRUPTS = """
-import os, signal, sys
-os.kill(os.getpid(), signal.SIGINT)
-sys.path.remove(os.path.dirname(__file__))
-del sys.modules["typer"]
-import typer
+import os, signal
+os.kill(os.getpid(), signal.{sent})
 """
 
 

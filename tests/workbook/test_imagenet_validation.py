@@ -161,6 +161,15 @@ def test_a_second_opening_reads_no_image(folder: Path, images: DataSet) -> None:
     assert [part.role for part in identify(str(folder)).parts] == ["validation"]
 
 
+def test_reading_images_writes_no_progress_bar_to_a_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ilsvrc2012, "_QUIET_S", 0.0)
+    few = ilsvrc2012.list_images(folder / "val")["val"][:200]
+    assert sum(len(labels) for _, labels in ilsvrc2012.read_images(few)) == 200
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_changed_file_changes_the_token_of_the_set(tmp_path: Path) -> None:
     classes = listed(tmp_path) / "val"
     before = ilsvrc2012.source(classes).token

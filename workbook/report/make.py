@@ -126,13 +126,9 @@ def make_report(request: Request) -> int:
         def after_study(waiting: dict[str, float]) -> None:  # the index exists from the first study on
             write_site(report, session.profile, session.host, waiting)
 
-        try:
-            for number in rounds.measured(after_study):
-                if number == 1 and rounds.follows(number):
-                    rendered(is_last=False)
-        except KeyboardInterrupt:
-            write_site(report, session.profile, session.host)  # nothing waits any more
-            raise
+        for number in rounds.measured(after_study):
+            if number == 1 and rounds.follows(number):
+                rendered(is_last=False)
         return rendered(is_last=True)
 
 

@@ -239,10 +239,11 @@ def _devices(report: Path) -> list[tuple[str, str]]:
 
 
 def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:
-    """Return the row of a study that a running report has not measured yet, with the expected time of its result."""
+    """Return the row of a study that a report has not measured yet. It stays true if the report is interrupted."""
     place = list(waiting).index(study) + 1
     ready = datetime.now(UTC) + timedelta(seconds=sum(list(waiting.values())[:place]))
-    return StudyRow(STUDIES[study].question, "waiting", f"This report measures it until about {ready:%H:%M} UTC.")
+    reason = f"Expected at about {ready:%H:%M} UTC on {ready:%d %B}. If that has passed, repeat the report's command."
+    return StudyRow(STUDIES[study].question, "waiting", reason)
 
 
 def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *, runnable: bool = True) -> StudyRow:

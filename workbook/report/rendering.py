@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from multiprocessing import active_children, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from labkit.errors import LabkitError
 from labkit.files import replacing, temporary_folder
 from workbook.hardware.profile import Profile
-from workbook.lifetime import end_with_parent
+from workbook.lifetime import REQUESTS, end_children, end_with_parent
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.records.selection import at_scale
@@ -33,9 +33,6 @@ from workbook.report.pages import StudyRun, read_runs, write_page, write_run, wr
 from workbook.report.plan import NOTEBOOK_S
 from workbook.runner.progress import duration
 from workbook.session import OPTIONS, Session
-
-INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
-INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
 
 def write_pages(
@@ -115,7 +112,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
     workers = min(len(studies), os.cpu_count() or 1, 4)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         with _starting_processes():
-            futures = {pool.submit(_in_pool, report, study, parameters): study for study in studies}
+            futures = {pool.submit(_timed, report, study, parameters): study for study in studies}
         try:
             for number, future in enumerate(as_completed(futures), start=1):
                 study = futures[future]
@@ -127,7 +124,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
                 yield study, outcome
         except BaseException:  # Ctrl-C: start no waiting study
             pool.shutdown(wait=False, cancel_futures=True)
-            _end_children()
+            end_children()
             raise
 
 
@@ -135,7 +132,7 @@ def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) 
 def _starting_processes() -> Iterator[None]:
     """Put an interruption off until the pool's processes have started; they start with SIGINT blocked."""
     came: list[int] = []
-    handled = [number for number in INTERRUPTIONS if callable(signal.getsignal(number))]  # nohup ignores them
+    handled = [number for number in REQUESTS if callable(signal.getsignal(number))]  # nohup ignores them
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in handled}
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -145,27 +142,7 @@ def _starting_processes() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
     if came:
-        raise KeyboardInterrupt
-
-
-def _in_pool(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
-    """Run a study's notebook in a process of the pool, and let Ctrl-C interrupt the run.
-
-    Outside the run SIGINT stays blocked: a process that imports or waits would end with a traceback.
-    """
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    try:
-        return _timed(report, study, parameters)
-    finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-
-
-def _end_children() -> None:
-    """End the processes of the pool: a signal to this process alone has not interrupted their notebooks."""
-    deadline = time.monotonic() + INTERRUPTED_S
-    for process in active_children():
-        process.join(max(0.0, deadline - time.monotonic()))
-        process.terminate()
+        signal.raise_signal(came[0])
 
 
 def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Execution:

@@ -16,7 +16,8 @@ class Progress:
         self._total, self._done = total, done
         self._printed_s = time.monotonic()
         self._bar: Any = None
-        if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        # A closed stderr is None.
+        if (sys.stderr and sys.stderr.isatty()) or "ipykernel" in sys.modules:
             from tqdm import tqdm  # the text bar: the widget needs ipywidgets, and shows nothing in a page
 
             form = "{desc}: {n_fmt}/{total_fmt} |{bar:20}| {postfix}"
