@@ -24,6 +24,13 @@ LONG = (
     *("notebooks/test_report.py", "workbook/test_ranks.py", "browser/test_site.py", "workbook/test_keras_training.py"),
     *("workbook/test_keras_models.py", "browser/test_hostile_site.py", "workbook/test_exchanged_bytes.py"),
 )
+# `make test` leaves out these files and tests, and those that take the fixture after an @. `make test-all` runs them.
+THOROUGH = (
+    "faults/",  # of the machine
+    *("browser/test_hostile_site.py", "browser/test_jupyterlab.py"),
+    "workbook/test_changed_files.py",  # changes files at random
+    *("workbook/test_ranks.py@made", "workbook/test_exchanged_bytes.py"),  # several ranks
+)
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
 if "PYTEST_XDIST_WORKER" in os.environ:  # else each pytest process keeps a pool of compiler processes
@@ -72,8 +79,18 @@ def _place(item: pytest.Item) -> int:
     return LONG.index(file) if file in LONG else len(LONG)
 
 
+def _is_thorough(item: pytest.Item) -> bool:
+    return any(
+        item.nodeid.startswith(f"tests/{start}") and fixture in ("", *item.fixturenames)
+        for start, _, fixture in (entry.partition("@") for entry in THOROUGH)
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)
+    for item in items:
+        if _is_thorough(item):
+            item.add_marker("thorough")
     for marker, why_not in (("gpu", _no_gpu), ("slow", _not_asked_for)):
         wanting = [item for item in items if item.get_closest_marker(marker)]
         if wanting and (reason := why_not()):
@@ -141,8 +158,8 @@ def report() -> Path:
 
 @pytest.fixture(scope="session")
 def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> commands.Site:
-    """Return a site that is rendered once for all tests. Tests must only read it."""
-    return commands.rendered(once(tmp_path_factory, "site", lambda folder: commands.render(folder, shared_cache)))
+    """Return a site whose reports are rendered once for all tests. Tests must only read it."""
+    return commands.Site(tmp_path_factory, shared_cache)
 
 
 @pytest.fixture

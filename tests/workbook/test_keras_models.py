@@ -22,8 +22,6 @@ torch = pytest.importorskip("torch")
 if find_spec("keras") is None:  # an import would take seconds and fix the back end
     pytest.skip("keras is not installed", allow_module_level=True)
 
-pytestmark = pytest.mark.timeout(900)  # for a process that shares its core
-
 # A process does all jobs of a group, because a second process would spend most of its time on imports. With JAX, which
 # compiles each network for a long time, each network has its own process.
 SMALL = ("resnet50", "inception_bn", "vgg16", "googlenet")

@@ -114,7 +114,6 @@ def test_a_jax_program_is_compiled_once_and_then_read_from_the_disk(tmp_path: Pa
 ENGINES = cases("eager", "function", "xla", "compile")
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "engine"), ENGINES)
 def test_losses_of_the_loop_equal_pytorchs(framework: str, engine: str) -> None:
     result = found(framework, engine)
@@ -127,7 +126,6 @@ def test_losses_of_the_loop_equal_pytorchs(framework: str, engine: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_jax_on_two_devices_equals_pytorch_with_averaged_gradients() -> None:
     needs("keras-jax")
     result = done("keras-jax", ON_TWO)[ON_TWO[0]]
@@ -139,7 +137,6 @@ def test_jax_on_two_devices_equals_pytorch_with_averaged_gradients() -> None:
     assert abs(losses[0] / alone[0] - 1) > 1e-3, "a single device normalises over all images, two over their halves"
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "engine"), ENGINES)
 def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, engine: str) -> None:
     result = found(framework, engine)
@@ -152,7 +149,6 @@ def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, eng
         assert result["phases"] == (["trace", "compile"] if engine == "xla" else ["trace"])
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "job"), cases("gate"))
 def test_a_first_loss_other_than_pytorchs_fails_the_gate(framework: str, job: str) -> None:
     result = found(framework, job)
@@ -164,7 +160,6 @@ def test_a_first_loss_other_than_pytorchs_fails_the_gate(framework: str, job: st
     assert abs(result["right"]["expected_loss"] / initial - 1) > 1e-3, "the gate's weights gave another loss"
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "job"), cases("dropout"))
 def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: str, job: str) -> None:
     result = found(framework, job)
@@ -176,7 +171,6 @@ def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: 
 # ---- as trials ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(900)
 def test_a_trial_of_keras_gives_a_record_with_its_facts(tmp_path: Path) -> None:
     """`test_frameworks` makes the processes of frameworks fail."""
     needs("keras-tensorflow")
