@@ -27,7 +27,8 @@ if find_spec("keras") is None:  # an import would take seconds and fix the back 
 SMALL = ("resnet50", "inception_bn", "vgg16", "googlenet")
 EXACT = ("resnet50", "inception_bn")
 MAGNIFIES = ("inception_bn", "inception_v3")  # rounding errors: in FP32 their first gradients differ by 3 and 4 %
-QUICK = ("counts", "carrying", "optimiser", "seeds", *(f"float32:{name}" for name in SMALL[:2]))
+QUICK = ("counts", "carrying", "optimiser", "seeds")
+THOROUGH = tuple(f"float32:{name}" for name in SMALL[:2])
 SLOW = (
     ("float32:inception_v3",),
     tuple(f"float32:{name}" for name in SMALL[2:]),
@@ -46,20 +47,19 @@ def found(backend: str, job: str) -> Any:
     """Return the result of a job. Skip the test if the back end is not installed."""
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    group = next(jobs for jobs in (QUICK, *SLOW) if job in jobs)
+    group = next(jobs for jobs in (QUICK, THOROUGH, *SLOW) if job in jobs)
     if backend == "jax":
-        group = (job,) if ":" in job else QUICK[1:4]  # job `counts` runs with TensorFlow only
+        group = (job,) if ":" in job else QUICK[1:]  # job `counts` runs with TensorFlow only
     return done(backend, group)[job]
 
 
 def cases(jobs: list[str]) -> list[Any]:
     """Return both back ends with each job. Cases with JAX or with slow jobs are marked slow."""
-    slow = {job for group in SLOW for job in group}
-    return [
-        pytest.param(backend, job, marks=pytest.mark.slow if backend == "jax" or job in slow else [])
-        for backend in BACKENDS
-        for job in jobs
-    ]
+    quick = {("tensorflow", job): [] for job in QUICK}
+    thorough = {("tensorflow", job): pytest.mark.thorough for job in THOROUGH}
+    marks = quick | thorough
+    pairs = [(backend, job) for backend in BACKENDS for job in jobs]
+    return [pytest.param(*pair, marks=marks.get(pair, pytest.mark.slow)) for pair in pairs]
 
 
 NETWORKS = cases([f"float32:{name}" for name in in_keras.KERAS_MODELS])

@@ -54,7 +54,7 @@ def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
     return result_of("tests.keras_steps", *jobs, KERAS_BACKEND=KNOWN[framework].backend, **split)
 
 
-QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("function", "gate"), "keras-jax": ()}
+THOROUGH = {"keras-torch": ("eager",), "keras-tensorflow": ("function", "gate"), "keras-jax": ()}
 SLOW = {
     "keras-torch": ("compile",),
     "keras-tensorflow": ("eager", "xla", "dropout"),
@@ -65,18 +65,21 @@ ON_TWO = ("xla:2",)
 
 def found(framework: str, job: str) -> dict[str, Any]:
     needs(framework)
-    group = QUICK[framework] if job in QUICK[framework] else SLOW[framework]
+    group = THOROUGH[framework] if job in THOROUGH[framework] else SLOW[framework]
     result: dict[str, Any] = done(framework, group)[job]
     return result
 
 
 def cases(*wanted: str) -> list[Any]:
     """Return each framework with those of the wanted jobs that it has."""
-    quick = [pytest.param(name, job) for name, jobs in QUICK.items() for job in jobs if job in wanted]
-    slow = [
-        pytest.param(name, job, marks=pytest.mark.slow) for name, jobs in SLOW.items() for job in jobs if job in wanted
+    marks = {pytest.mark.thorough: THOROUGH, pytest.mark.slow: SLOW}
+    return [
+        pytest.param(name, job, marks=mark)
+        for mark, group in marks.items()
+        for name, jobs in group.items()
+        for job in jobs
+        if job in wanted
     ]
-    return quick + slow
 
 
 KEPT = """
@@ -171,6 +174,7 @@ def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: 
 # ---- as trials ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_trial_of_keras_gives_a_record_with_its_facts(tmp_path: Path) -> None:
     """`test_frameworks` makes the processes of frameworks fail."""
     needs("keras-tensorflow")
