@@ -28,6 +28,7 @@ LONG = (
 THOROUGH = (
     "faults/",  # of the machine
     *("browser/test_hostile_site.py", "browser/test_jupyterlab.py"),
+    "labkit/test_wheel.py",  # in an environment of its own
     "workbook/test_changed_files.py",  # changes files at random
     *("workbook/test_ranks.py@made", "workbook/test_exchanged_bytes.py"),  # several ranks
 )
