@@ -30,7 +30,11 @@ THOROUGH = (
     *("browser/test_hostile_site.py", "browser/test_jupyterlab.py"),
     "labkit/test_wheel.py",  # in an environment of its own
     "workbook/test_changed_files.py",  # changes files at random
-    *("workbook/test_ranks.py@made", "workbook/test_exchanged_bytes.py"),  # several ranks
+    *("workbook/@measured", "workbook/test_exchanged_bytes.py"),  # passes with PyTorch, most of several ranks
+    *("workbook/test_taking_traces.py@made", "workbook/test_training_runs.py::test_the_records_of_a_training_run"),
+    *(f"workbook/test_ranks.py::test_{name}" for name in ("ranks_that_find", "a_rank_that_hangs", "the_ranks_end")),
+    *("workbook/test_openvino_on_cpu.py@int8", "workbook/test_openvino_inference.py@int8"),
+    "workbook/test_trained_weights.py@trained",  # trains a network
 )
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
