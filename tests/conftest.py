@@ -30,11 +30,15 @@ THOROUGH = (
     *("browser/test_hostile_site.py", "browser/test_jupyterlab.py"),
     "labkit/test_wheel.py",  # in an environment of its own
     "workbook/test_changed_files.py",  # changes files at random
-    *("workbook/@measured", "workbook/test_exchanged_bytes.py"),  # passes with PyTorch, most of several ranks
-    *("workbook/test_taking_traces.py@made", "workbook/test_training_runs.py::test_the_records_of_a_training_run"),
+    *(f"workbook/test_{name}.py@measured" for name in ("ranks", "nodes", "gan", "readers")),  # passes with PyTorch
+    *("workbook/test_exchanged_bytes.py", "workbook/test_taking_traces.py@made"),
+    "workbook/test_training_runs.py::test_the_records_of_a_training_run",
     *(f"workbook/test_ranks.py::test_{name}" for name in ("ranks_that_find", "a_rank_that_hangs", "the_ranks_end")),
-    *("workbook/test_openvino_on_cpu.py@int8", "workbook/test_openvino_inference.py@int8"),
+    "workbook/test_buckets.py::test_two_ranks_that_share",
+    *(f"workbook/test_frameworks.py::test_a_framework_that_{name}" for name in ("fails", "cannot")),
     "workbook/test_trained_weights.py@trained",  # trains a network
+    *("workbook/test_openvino_on_cpu.py@int8", "workbook/test_openvino_inference.py@int8"),  # quantises one
+    *("workbook/test_environment.py::test_a_compiler_that_compiles_nothing", "workbook/test_state.py@compiled"),
 )
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"

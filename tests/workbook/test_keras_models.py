@@ -5,6 +5,7 @@ A process can load only one Keras back end, so each back end has its own process
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -54,11 +55,10 @@ def found(backend: str, job: str) -> Any:
 
 
 def cases(jobs: list[str]) -> list[Any]:
-    """Return both back ends with each job. Cases with JAX or with slow jobs are marked slow."""
-    quick = {("tensorflow", job): [] for job in QUICK}
-    thorough = {("tensorflow", job): pytest.mark.thorough for job in THOROUGH}
-    marks = quick | thorough
-    pairs = [(backend, job) for backend in BACKENDS for job in jobs]
+    """Return both back ends with each job. Cases with JAX or with jobs of SLOW are marked slow."""
+    marks: dict[Any, Any] = {("tensorflow", job): [] for job in QUICK}
+    marks |= {("tensorflow", job): pytest.mark.thorough for job in THOROUGH}
+    pairs = itertools.product(BACKENDS, jobs)
     return [pytest.param(*pair, marks=marks.get(pair, pytest.mark.slow)) for pair in pairs]
 
 

@@ -72,10 +72,10 @@ def found(framework: str, job: str) -> dict[str, Any]:
 
 def cases(*wanted: str) -> list[Any]:
     """Return each framework with those of the wanted jobs that it has."""
-    marks = {pytest.mark.thorough: THOROUGH, pytest.mark.slow: SLOW}
+    groups = ((pytest.mark.thorough, THOROUGH), (pytest.mark.slow, SLOW))
     return [
         pytest.param(name, job, marks=mark)
-        for mark, group in marks.items()
+        for mark, group in groups
         for name, jobs in group.items()
         for job in jobs
         if job in wanted
