@@ -35,7 +35,7 @@ LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
 .PHONY: help setup given-python setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
-        test-faults licences hashes audit lint clean
+        test-all test-faults licences hashes audit lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -103,7 +103,10 @@ picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (
 	@HW=h200 $(LABKIT) render
 	@"$$LABKIT_PYTHON" -m tests.browser.picture
 
-test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
+test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (5 minutes on two cores)
+	@"$$LABKIT_PYTHON" -m tests -m "not thorough"
+
+test-all: $(INSTALLED)  ## all tests, those of a GPU where there is one (20 minutes; LABKIT_SLOW=1 adds the longest)
 	@"$$LABKIT_PYTHON" -m tests
 
 test-faults: $(INSTALLED)  ## signals at random moments of 50 reports, full disks, no network and other faults (an hour)

@@ -1,4 +1,4 @@
-"""Run the tests of this machine in several processes (`make test`).
+"""Run the tests of this machine in several processes (`make test`, `make test-all`).
 
     python -m tests [pytest's arguments]
 

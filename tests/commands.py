@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.committed import committed_reports
+from tests.once import once
 from workbook.paths import ROOT
 
 SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
-# The comparison is second: it runs beside the longest command and ends before most indexes look for it to link to it.
 # These studies have the pages that differ most. tests/notebooks runs all studies on committed records.
 RENDERS = {
     "h200": ("render", "--hw", "h200", "--study", "01_training"),
@@ -25,7 +25,7 @@ RENDERS = {
     "k40m": ("render", "--hw", "k40m", "--study", "01_training,03_multi_gpu"),
 }
 UNRECORDED = "k40m"
-SAID = "said.json"
+SAID = "said.txt"
 # What the make that runs the tests sets for a make that they start.
 MADE_BY_MAKE = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL")
 
@@ -42,7 +42,7 @@ def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subp
     )
 
 
-def finish(process: subprocess.Popen[str], timeout_s: float = 400) -> str:
+def finish(process: subprocess.Popen[str], timeout_s: float = 800) -> str:
     """Wait for the process, assert that it exits with code 0, and return its output."""
     output, _ = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, output
@@ -58,26 +58,31 @@ def apart(folder: Path, cache: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Site:
-    """Reports of several profiles, rendered from committed records, in one folder like reports/."""
+    """Reports in one folder like reports/. Each is rendered from committed records when a test first asks for it."""
 
-    folder: Path
-    said: dict[str, str]  # output of each command, by its key in RENDERS
+    factory: pytest.TempPathFactory
+    cache: Path
 
-    def pages(self, *profiles: str) -> list[Path]:
-        return sorted(page for profile in profiles for page in (self.folder / profile).glob("*.html"))
+    @property
+    def folder(self) -> Path:
+        def copy(base: Path) -> None:
+            shutil.copytree(committed_reports(), base / "reports")
 
+        return once(self.factory, "site", copy) / "reports"
 
-def render(folder: Path, cache: Path) -> None:
-    """Render a site in `folder` and save the output of the commands there."""
-    environment = apart(folder, cache)
-    reports = Path(environment["LABKIT_REPORTS"])
-    shutil.copytree(committed_reports(), reports)
-    with ThreadPoolExecutor(2) as pool:
-        outputs = pool.map(lambda command: finish(start(*command, environment=environment), 800), RENDERS.values())
-        output_of = dict(zip(RENDERS, outputs, strict=True))
-    (folder / SAID).write_text(json.dumps(output_of), encoding="utf-8")
+    def said(self, name: str) -> str:
+        """Return the output of the command of this name in RENDERS."""
 
+        def render(made: Path) -> None:
+            command = start(*RENDERS[name], environment=apart(self.folder.parent, self.cache))
+            (made / SAID).write_text(finish(command), encoding="utf-8")
 
-def rendered(folder: Path) -> Site:
-    """Return the site that `render` has made in `folder`."""
-    return Site(folder / "reports", json.loads((folder / SAID).read_text(encoding="utf-8")))
+        return (once(self.factory, f"render-{name}", render) / SAID).read_text(encoding="utf-8")
+
+    def report(self, name: str) -> Path:
+        """Return the rendered report of this name in RENDERS."""
+        self.said(name)
+        return self.folder / name
+
+    def pages(self, *names: str) -> list[Path]:
+        return sorted(page for name in names for page in self.report(name).glob("*.html"))

@@ -21,8 +21,25 @@ from tests.processes import nothing_left_running
 SLOW = "LABKIT_SLOW"
 # These files take longest. The last of them would run alone if they came late.
 LONG = (
-    *("notebooks/test_report.py", "workbook/test_ranks.py", "browser/test_site.py", "workbook/test_keras_training.py"),
-    *("workbook/test_keras_models.py", "browser/test_hostile_site.py", "workbook/test_exchanged_bytes.py"),
+    *("notebooks/test_record_sets.py", "notebooks/test_report.py", "workbook/test_ranks.py", "browser/test_site.py"),
+    *("workbook/test_keras_training.py", "workbook/test_keras_models.py", "browser/test_hostile_site.py"),
+    "workbook/test_exchanged_bytes.py",
+)
+# `make test` leaves out these files and tests, and those that take the fixture after an @. `make test-all` runs them.
+THOROUGH = (
+    "faults/",  # of the machine
+    *("browser/test_hostile_site.py", "browser/test_jupyterlab.py"),
+    "labkit/test_wheel.py",  # in an environment of its own
+    "workbook/test_changed_files.py",  # changes files at random
+    *(f"workbook/test_{name}.py@measured" for name in ("ranks", "nodes", "gan", "readers")),  # passes with PyTorch
+    *("workbook/test_exchanged_bytes.py", "workbook/test_taking_traces.py@made"),
+    "workbook/test_training_runs.py::test_the_records_of_a_training_run",
+    *(f"workbook/test_ranks.py::test_{name}" for name in ("ranks_that_find", "a_rank_that_hangs", "the_ranks_end")),
+    "workbook/test_buckets.py::test_two_ranks_that_share",
+    *(f"workbook/test_frameworks.py::test_a_framework_that_{name}" for name in ("fails", "cannot")),
+    "workbook/test_trained_weights.py@trained",  # trains a network
+    *("workbook/test_openvino_on_cpu.py@int8", "workbook/test_openvino_inference.py@int8"),  # quantises one
+    *("workbook/test_environment.py::test_a_compiler_that_compiles_nothing", "workbook/test_state.py@compiled"),
 )
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -72,8 +89,18 @@ def _place(item: pytest.Item) -> int:
     return LONG.index(file) if file in LONG else len(LONG)
 
 
+def _is_thorough(item: pytest.Item) -> bool:
+    return any(
+        item.nodeid.startswith(f"tests/{start}") and fixture in ("", *item.fixturenames)
+        for start, _, fixture in (entry.partition("@") for entry in THOROUGH)
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)
+    for item in items:
+        if _is_thorough(item):
+            item.add_marker("thorough")
     for marker, why_not in (("gpu", _no_gpu), ("slow", _not_asked_for)):
         wanting = [item for item in items if item.get_closest_marker(marker)]
         if wanting and (reason := why_not()):
@@ -141,8 +168,8 @@ def report() -> Path:
 
 @pytest.fixture(scope="session")
 def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> commands.Site:
-    """Return a site that is rendered once for all tests. Tests must only read it."""
-    return commands.rendered(once(tmp_path_factory, "site", lambda folder: commands.render(folder, shared_cache)))
+    """Return a site whose reports are rendered once for all tests. Tests must only read it."""
+    return commands.Site(tmp_path_factory, shared_cache)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "matplotlib")
 
-PATIENCE_S = 150.0  # for conditions that take a second on an idle machine; half of a test's time limit
+PATIENCE_S = 400.0  # for conditions that take a second on an idle machine; half of a test's time limit
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.checks import ARGUMENTS, chromium, why_not
-from tests.commands import UNRECORDED, Site
+from tests.commands import RENDERS, Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,7 +28,11 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture(scope="session")
-def pages(site: Site) -> list[Path]:
-    """Return the pages of the site that the tests open."""
-    return [*site.pages("comparison", "cpu", "h200", UNRECORDED), *site.pages("h200/papers")]
+OTHERS = [pytest.param(name, marks=pytest.mark.thorough) for name in RENDERS if name != "h200"]
+
+
+@pytest.fixture(params=["h200", *OTHERS])
+def pages(site: Site, request: pytest.FixtureRequest) -> list[Path]:
+    """Return the pages of a report that the tests open."""
+    papers = sorted(site.report("h200").glob("papers/*.html")) if request.param == "h200" else []
+    return [*site.pages(request.param), *papers]

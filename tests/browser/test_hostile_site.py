@@ -14,8 +14,6 @@ from tests.once import once
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Request, Route
 
-pytestmark = pytest.mark.timeout(900)
-
 SAID = "said.txt"
 COUNT = """
 window.hits = 0; window.hit = () => { window.hits += 1; };

@@ -21,8 +21,6 @@ from workbook.paths import ROOT
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.timeout(600)
-
 NOTEBOOK = "05_inference.ipynb"
 TOKEN = "of-this-test"
 PATIENCE_MS = 240_000

@@ -20,22 +20,21 @@ from tests.browser.checks import (
     window,
 )
 from tests.browser.picture import KEY, PICTURE, titles_of
-from tests.commands import UNRECORDED, Site
+from tests.commands import Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.timeout(900)
-
 PHONE, DESK = (360, 800), (1280, 900)
 
 
-@pytest.fixture
-def kinds(pages: list[Path]) -> list[Path]:
+KINDS = {"h200": ("index", "01_training", "claims", "fingerprint"), "comparison": ("index",)}
+
+
+@pytest.fixture(params=["h200", pytest.param("comparison", marks=pytest.mark.thorough)])
+def kinds(site: Site, request: pytest.FixtureRequest) -> list[Path]:
     """Return a page of each kind. Pages of the same kind differ in nothing that the tests check."""
-    names = ("index.html", "01_training.html", "claims.html", "fingerprint.html")
-    of_comparison = [page for page in pages if page.parent.name == "comparison" and page.name == "index.html"]
-    return [page for page in pages if page.parent.name == "h200" and page.name in names] + of_comparison
+    return [site.report(request.param) / f"{name}.html" for name in KINDS[request.param]]
 
 
 def none_found(pages: list[Path], check: Callable[[Path], list[str]]) -> None:
@@ -44,14 +43,6 @@ def none_found(pages: list[Path], check: Callable[[Path], list[str]]) -> None:
     problems = {f"{page.parent.name}/{page.name}": found for page in pages if (found := check(page))}
     if problems:
         pytest.fail(listed(problems), pytrace=False)
-
-
-def test_pages_with_and_without_records_are_opened(site: Site, pages: list[Path]) -> None:
-    for profile in ("h200", "cpu", UNRECORDED):
-        assert {"index.html", "01_training.html"} <= {page.name for page in pages if page.parent.name == profile}
-    assert (site.folder / "comparison" / "index.html") in pages
-    assert list(site.folder.glob("h200/records/*/*.jsonl*"))
-    assert not list(site.folder.glob(f"{UNRECORDED}/records/*/*.jsonl*"))
 
 
 def test_no_page_has_a_problem_on_a_phone(browser: Browser, pages: list[Path]) -> None:
@@ -72,7 +63,7 @@ def test_every_page_is_small(pages: list[Path]) -> None:
 
 
 def test_a_keyboard_reaches_everything_with_a_visible_focus(browser: Browser, kinds: list[Path]) -> None:
-    operated = [page for page in kinds if page.name in ("index.html", "claims.html")]
+    operated = [page for page in kinds if page.stem in ("index", "claims")]
     with window(browser, DESK) as context:
         none_found(operated, lambda page: problems_of_keyboard(context, page))
 
@@ -106,4 +97,4 @@ def test_the_picture_in_the_readme_shows_this_index(site: Site) -> None:
     """`make picture` makes a new one."""
     from PIL import Image
 
-    assert Image.open(PICTURE).info[KEY] == titles_of(site.folder / "h200" / "index.html")
+    assert Image.open(PICTURE).info[KEY] == titles_of(site.report("h200") / "index.html")

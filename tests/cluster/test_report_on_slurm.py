@@ -16,8 +16,6 @@ import pytest
 from tests.cluster.slurm_here import SlurmHere
 from workbook.paths import ROOT
 
-pytestmark = pytest.mark.timeout(900)
-
 LIMIT_S = 280.0  # such a command takes 1 min on an idle machine
 ASKED = {"HW": "cpu", "STUDY": "training", "SCALE": "smoke", "ON": "slurm"}
 

@@ -19,7 +19,6 @@ from workbook.paths import ROOT
 HEADERS = 1.08  # most bytes sent per gradient byte: packet headers, and messages that agree on steps
 
 
-@pytest.mark.timeout(600)
 def test_step_times_differ_by_the_bytes_sent_over_the_links_rate(hosts: list[list[str]], tmp_path: Path) -> None:
     report = tmp_path / "cpu"
     # A high priority keeps other processes of this host from slowing the steps.

@@ -21,7 +21,6 @@ srun --overlap --mem=0 ps -eo args > {report}/left
 """
 
 
-@pytest.mark.timeout(600)
 def test_trials_run_over_two_nodes_and_a_failure_costs_only_its_trial(slurm: SlurmHere, tmp_path: Path) -> None:
     report, script, log = tmp_path / "cpu", tmp_path / "job.sh", tmp_path / "job.log"
     script.write_text(JOB.format(python=sys.executable, report=report))

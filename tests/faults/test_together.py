@@ -19,8 +19,6 @@ from tests.faulty.campaign import run, sound
 from tests.processes import eventually, processes_with_lock
 from workbook.records.record import SCHEMA
 
-pytestmark = pytest.mark.timeout(900)
-
 
 def gone(of: Project) -> bool:
     return eventually(lambda: not processes_with_lock(of.environment["LABKIT_LOCK"]))

@@ -19,7 +19,7 @@ from workbook.session import Session
 from workbook.trials.trial import Trial
 
 STUDY = "01_training"
-TIMING = Timing(warmup_s=0.02, timed_s=0.03, block_s=0.005, limit_s=30.0)
+TIMING = Timing(warmup_s=0.02, timed_s=0.03, block_s=0.005, limit_s=400.0)
 HOST = Host(
     id="0123456789ab",
     gpus=(),
@@ -37,7 +37,7 @@ HOST = Host(
 )
 
 
-def tiny_profile(*, passes: int = 1, limit_s: float = 30.0) -> Profile:
+def tiny_profile(*, passes: int = 1, limit_s: float = TIMING.limit_s) -> Profile:
     """Return the profile of a CPU with scales `smoke` and `quick`, whose trials take about 0.05 s."""
     timing = TIMING.model_copy(update={"limit_s": limit_s, "passes": passes})
     return Profile(
@@ -77,7 +77,7 @@ def run(
     *,
     scale: str = "smoke",
     passes: int = 1,
-    limit_s: float = 30.0,
+    limit_s: float = TIMING.limit_s,
     host: Host = HOST,
     nodes: Nodes | None = None,
     study: str = STUDY,

@@ -21,7 +21,7 @@ from workbook.runner import measure
 from workbook.session import Session
 from workbook.trials.trial import Trial
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 LITTLE = 64 * 2**20  # bytes by which the driver may change the memory in use
 

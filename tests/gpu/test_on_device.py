@@ -1,4 +1,4 @@
-"""Claims that only a real NVIDIA GPU can test. Run `make test` on a machine with a GPU before an issue is resolved."""
+"""Claims that only a real NVIDIA GPU can test. Run `make test-all` on such a machine before an issue is resolved."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from labkit.errors import UserError
+from tests.processes import PATIENCE_S
 from workbook.paths import ROOT
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report.execute import execute, parameters_of, planned_trials
@@ -108,17 +109,21 @@ def write_notebook(path: Path, *sources: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "said", "timeout_s"),
     [
-        ("raise ValueError('it broke')", "begins with `raise ValueError('it broke')`: ValueError: it broke"),
-        ("import os; os.kill(os.getpid(), 9)", "kernel died"),
-        ("import time; time.sleep(600)", "longer than"),
+        (
+            "raise ValueError('it broke')",
+            "begins with `raise ValueError('it broke')`: ValueError: it broke",
+            PATIENCE_S,
+        ),
+        ("import os; os.kill(os.getpid(), 9)", "kernel died", PATIENCE_S),
+        ("import time; time.sleep(600)", "longer than", 10),
     ],
     ids=["raises", "kernel killed", "hangs"],
 )
-def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, said: str) -> None:
+def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, said: str, timeout_s: float) -> None:
     broken = write_notebook(tmp_path / "broken.ipynb", "x = 1", cell, "y = 2")
-    outcome = execute(broken, tmp_path / "out.ipynb", {"x": 2}, timeout_s=5)
+    outcome = execute(broken, tmp_path / "out.ipynb", {"x": 2}, timeout_s=timeout_s)
     assert outcome.reason is not None and said in outcome.reason
     assert not outcome.user_mistake
     saved = json.loads((tmp_path / "out.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -129,7 +134,7 @@ def test_a_user_error_inside_a_notebook_is_reported_as_a_user_mistake(tmp_path: 
     broken = write_notebook(
         tmp_path / "broken.ipynb", "x = 1", "from labkit.errors import UserError\nraise UserError('do this')"
     )
-    outcome = execute(broken, tmp_path / "out.ipynb", {}, timeout_s=60)
+    outcome = execute(broken, tmp_path / "out.ipynb", {}, timeout_s=PATIENCE_S)
     assert outcome.user_mistake and outcome.reason is not None and "do this" in outcome.reason
 
 

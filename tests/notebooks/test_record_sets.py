@@ -1,7 +1,8 @@
 """Tests that every page is right at every moment of a report, on any machine: it is made, and shows no empty value.
 
-`cuts` makes the record sets. `make test` runs a fifth of the pairs of record set and page of one profile: each record
-set meets a few pages, and each page a few record sets. LABKIT_SLOW=1 runs all pairs of all profiles.
+`cuts` makes the record sets. `make test` runs each notebook on one of them. `make test-all` runs a fifth of its pairs
+of record set and page: each record set meets a few pages, and each page a few record sets. LABKIT_SLOW=1 runs all pairs
+of all profiles.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from workbook.results.load import REPORT_VARIABLE
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
 SITE = "site"  # index, claims, papers, and machines and software
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
-OFTEN, ONE_IN = "h200", 5  # the profile of `make test`, and the share of its pairs
+OFTEN, ONE_IN = "h200", 5  # the profile of `make test` and `make test-all`, and the share of its pairs in the latter
+ONCE = ("half of round 1", "equal machines, two runs")  # record sets of `make test`, which its pages meet in turn
 
 EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with "None of the GPUs"
 WRONG = (
@@ -98,8 +100,12 @@ def pairs() -> Iterator[Any]:
         pages = [notebook.stem for notebook in NOTEBOOKS if notebook.stem in {*recorded, COMPARISON}] + [SITE]
         for place, cut in enumerate(CUTS):
             for number, page in enumerate(pages):
-                is_often = hw == OFTEN and (place + number) % ONE_IN == 0
-                yield pytest.param((hw, cut), page, marks=[] if is_often else pytest.mark.slow, id=f"{hw}-{cut}-{page}")
+                marks: Any = pytest.mark.slow
+                if hw == OFTEN and page != SITE and cut == ONCE[number % len(ONCE)]:
+                    marks = []
+                elif hw == OFTEN and (place + number) % ONE_IN == 0:
+                    marks = pytest.mark.thorough
+                yield pytest.param((hw, cut), page, marks=marks, id=f"{hw}-{cut}-{page}")
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +160,8 @@ def valued_pages() -> Iterator[Any]:
     variants = [f"{word} {quarter}" for word in VALUES for quarter in range(4)] + [BASELINES]
     for place, variant in enumerate(variants):
         for number, notebook in enumerate(NOTEBOOKS):
-            marks: Any = [] if (place + number) % (3 * ONE_IN) == 0 else pytest.mark.slow
-            yield pytest.param(variant, notebook, marks=marks, id=f"{variant}-{notebook.stem}")
+            mark = pytest.mark.slow if (place + number) % (3 * ONE_IN) else pytest.mark.thorough
+            yield pytest.param(variant, notebook, marks=mark, id=f"{variant}-{notebook.stem}")
 
 
 @pytest.fixture(scope="module")

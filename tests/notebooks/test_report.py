@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -21,6 +20,7 @@ from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
 from tests.notebooks.test_notebooks import write_notebook
 from tests.notebooks.test_record_sets import EMPTY
+from tests.processes import PATIENCE_S, eventually
 from tests.workbook.made_telemetry import PAPERS
 from tests.workbook.test_site import (
     HERE,
@@ -49,12 +49,7 @@ from workbook.report.pages import read_runs
 from workbook.report.scraps import Answer
 from workbook.words import mode_name
 
-pytestmark = pytest.mark.timeout(900)
-
-# `make report` runs all studies. The studies in FEW differ most in what they measure; LABKIT_SLOW=1 adds MORE.
-FEW = ("07_precision", "09_profile")
-MORE = ("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "08_quantization")
-STUDIES_GONE_THROUGH = FEW + (MORE if os.environ.get("LABKIT_SLOW") == "1" else ())
+PRECISION = "07_precision"
 # Python runs it at the start of each process of the report. A processor without BF16 needs 0.07 s for an image.
 FEWER_DIGITS = "from labkit.data import digits\ndigits.TRAIN_IMAGES, digits.VAL_IMAGES = 64, 32\n"
 
@@ -69,20 +64,23 @@ def assert_has_figures(page: Path) -> None:
     assert parsed(page).select("figure.lk-figure svg")
 
 
-# ---- a report of several studies on a user's images, killed during the first study ----------------------------------
+# ---- a report on a user's images, killed during its first study, and reports of further studies ----------------------
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was killed and resumed, the records `kept` at the kill, and how the resumed command ended."""
+    """A report that was killed and resumed, the records `kept` at the kill, and what the resumed command printed."""
 
     folder: Path
     environment: dict[str, str]
+    data: Path
     kept: list[str]
     said: str
-    code: int
 
     def made(self, study: str) -> list[Record]:
+        """Return the records of a study, which is measured now if no test has asked for it."""
+        if not lines(self.folder, study):
+            finish(start(*SMOKE, study, "--data", str(self.data), environment=self.environment))
         return [parse_line(line) for line in lines(self.folder, study)]
 
     def page(self, study: str) -> str:
@@ -100,28 +98,24 @@ def smoke(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Repor
     environment, folder = apart(base, shared_cache), base / "reports" / "cpu"
     (base / "sitecustomize.py").write_text(FEWER_DIGITS)
     environment["PYTHONPATH"] = f"{base}{os.pathsep}{ROOT}"
-    write_pickled(base / "pickled", per_batch=16, val=16, seed=1)
-    command = (*SMOKE, ",".join(STUDIES_GONE_THROUGH), "--data", str(base / "pickled"))
+    data = base / "pickled"
+    write_pickled(data, per_batch=16, val=16, seed=1)
+    command = (*SMOKE, PRECISION, "--data", str(data))
     first = start(*command, environment=environment)
-    deadline = time.monotonic() + 200
-    while len(lines(folder)) < 2 and time.monotonic() < deadline:
-        assert first.poll() is None, first.communicate()[0]
-        time.sleep(0.2)
+    assert eventually(lambda: len(lines(folder)) >= 2 or first.poll() is not None)
+    assert first.poll() is None, first.communicate()[0]
     tree = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
     for process in tree:
         process.send_signal(signal.SIGKILL)
     first.wait()
     kept = lines(folder)
-    _, alive = psutil.wait_procs(tree, timeout=10)
+    _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
     assert not alive
-    second = start(*command, environment=environment)
-    said, _ = second.communicate(timeout=500)
-    return Report(folder, environment, kept, said, second.returncode)
+    return Report(folder, environment, data, kept, finish(start(*command, environment=environment)))
 
 
 def test_the_command_of_a_killed_report_resumes_it(smoke: Report) -> None:
-    assert smoke.code == 0, smoke.said
-    after = lines(smoke.folder, STUDIES_GONE_THROUGH[0])
+    after = lines(smoke.folder, PRECISION)
     assert 2 <= len(smoke.kept) < len(after)
     assert after[: len(smoke.kept)] == smoke.kept, "what was written before is kept byte for byte"
     assert f"{len(smoke.kept)} of them measured before" in smoke.said
@@ -131,21 +125,20 @@ def test_the_command_of_a_killed_report_resumes_it(smoke: Report) -> None:
 
 def test_a_users_imagenet32_in_both_forms_gives_one_report(smoke: Report, tmp_path: Path) -> None:
     assert "Plan at scale smoke" in smoke.said and "subset" in smoke.said
-    first = STUDIES_GONE_THROUGH[0]
-    measured = lines(smoke.folder, first)
+    measured = lines(smoke.folder, PRECISION)
     assert all(str(smoke.folder.parents[1]) not in line for line in measured), "no path of the user's in a record"
     assert_sound(smoke.folder / "index.html")
-    assert read_runs(smoke.folder)[first].command.startswith("make report HW=cpu")
+    assert read_runs(smoke.folder)[PRECISION].command.startswith("make report HW=cpu")
 
     # The npz form holds the same images, so it has the same checksum, and nothing is left to measure.
     write_npz(tmp_path / "npz", per_batch=16, val=16, seed=1)
-    asked = ("plan", *SMOKE[1:], first, "--data", str(tmp_path / "npz"))
+    asked = ("plan", *SMOKE[1:], PRECISION, "--data", str(tmp_path / "npz"))
     assert f"{len(measured)} of them measured before" in finish(start(*asked, environment=smoke.environment))
 
 
 def test_a_report_of_a_study_with_training_runs_is_complete(smoke: Report) -> None:
     """The study times blocks and trains whole epochs, in each precision that a CPU has."""
-    made = smoke.made("07_precision")
+    made = smoke.made(PRECISION)
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
     timed, runs = [record for record in made if record.blocks], [record for record in made if record.epochs]
     assert len(timed) == len(runs) == 2, smoke.said
@@ -153,7 +146,7 @@ def test_a_report_of_a_study_with_training_runs_is_complete(smoke: Report) -> No
         "imagenet32"
     }
     assert any("reference" in record.phases_s and record.facts["gate"]["steps"] for record in runs)
-    smoke.page("07_precision")
+    smoke.page(PRECISION)
 
 
 @pytest.mark.slow
@@ -210,6 +203,7 @@ def test_a_report_of_several_devices_is_complete_with_two_processes(smoke: Repor
     assert "not testable here" in smoke.page("03_multi_gpu")
 
 
+@pytest.mark.thorough
 def test_a_report_of_tracing_is_complete(smoke: Report) -> None:
     """The study traces the operators of a CPU's training steps."""
     made = smoke.made("09_profile")
@@ -224,8 +218,9 @@ def test_a_report_of_tracing_is_complete(smoke: Report) -> None:
 # ---- rendered reports -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_profile_without_records_is_rendered(site: Site) -> None:
-    report, said = site.folder / UNRECORDED, site.said[UNRECORDED]
+    report, said = site.report(UNRECORDED), site.said(UNRECORDED)
     runs = read_runs(report)
     assert f"warning: there are no records of {TRAINING}, 03_multi_gpu of {UNRECORDED}. " in said
     assert set(runs) == {TRAINING, "03_multi_gpu"}, "rendered side by side, each in its own process"
@@ -251,8 +246,12 @@ def words_in_sight(page: Path) -> int:
     return len(said_in(main).split())
 
 
-def test_no_page_shows_an_empty_value(site: Site) -> None:
-    for page in site.pages("h200", "cpu"):
+OTHERS = [pytest.param(name, marks=pytest.mark.thorough) for name in ("cpu", UNRECORDED)]
+
+
+@pytest.mark.parametrize("name", ["h200", OTHERS[0]])
+def test_no_page_shows_an_empty_value(site: Site, name: str) -> None:
+    for page in site.pages(name):
         main = parsed(page).main
         assert main is not None
         for code in main.select("pre, code"):
@@ -261,19 +260,21 @@ def test_no_page_shows_an_empty_value(site: Site) -> None:
         assert not EMPTY.search(text), f"{page.name}: {EMPTY.search(text)} in {text[:2000]}"
 
 
-def test_pages_are_short(site: Site) -> None:
+@pytest.mark.parametrize("name", ["h200", *OTHERS])
+def test_pages_are_short(site: Site, name: str) -> None:
     too_long = {}
-    for page in site.pages("h200", "cpu", UNRECORDED):
+    for page in site.pages(name):
         kind = "study" if page.stem[:2].isdigit() else page.stem
         most = {"index": 650, "study": 350, "claims": 200 + 32 * len(parsed(page).select(".lk-claim"))}.get(kind)
         if most is not None and words_in_sight(page) > 1.2 * most:
-            too_long[f"{page.parent.name}/{page.name}"] = words_in_sight(page), most
+            too_long[page.name] = words_in_sight(page), most
     assert not too_long, "page: words, and how many were planned"
 
 
+@pytest.mark.thorough
 def test_the_comparison_page_needs_only_records(site: Site) -> None:
-    assert "Comparing cpu, h100, h100_x2, h100_x4, h200, h200_x2, h200_x4." in site.said["comparison"]
-    page = site.folder / "comparison" / "index.html"
+    assert "Comparing cpu, h100, h100_x2, h100_x4, h200, h200_x2, h200_x4." in site.said("comparison")
+    page = site.report("comparison") / "index.html"
     assert_has_figures(page)
     text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())
     assert "failed:" not in text and "Traceback" not in text

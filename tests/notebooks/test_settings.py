@@ -14,6 +14,7 @@ import pytest
 
 from labkit.errors import UserError
 from tests.notebooks.test_notebooks import write_notebook
+from tests.processes import PATIENCE_S
 from workbook import lab
 from workbook.paths import ROOT
 from workbook.report import execute as executing
@@ -44,7 +45,7 @@ IN_HOME = {
 
 def outputs_of(tmp_path: Path) -> list[Any]:
     notebook = write_notebook(tmp_path / "drawn.ipynb", "x = 1", DRAWN, SHOWN)
-    outcome = execute(notebook, tmp_path / "executed.ipynb", {}, timeout_s=120)
+    outcome = execute(notebook, tmp_path / "executed.ipynb", {}, timeout_s=PATIENCE_S)
     assert outcome.reason is None
     return [cell["outputs"] for cell in json.loads((tmp_path / "executed.ipynb").read_text())["cells"]]
 
@@ -112,7 +113,7 @@ def said_by_kernel(cell: str, name: str = "python3", cwd: Path = ROOT / "noteboo
 
     manager, client = start_new_kernel(kernel_name=name, cwd=str(cwd))
     try:
-        client.execute_interactive(cell, output_hook=note, timeout=60)
+        client.execute_interactive(cell, output_hook=note, timeout=PATIENCE_S)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.committed import committed_reports
+from tests.processes import PATIENCE_S
 from workbook.paths import ROOT
 from workbook.registry import STUDIES
 from workbook.report.execute import execute
@@ -33,7 +34,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     executed = tmp_path_factory.mktemp("start") / "executed.ipynb"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(committed_reports()))
-        outcome = execute(START, executed, {}, timeout_s=300)
+        outcome = execute(START, executed, {}, timeout_s=PATIENCE_S)
     assert outcome.reason is None
     return [json.dumps(cell["outputs"]) for cell in cells_of(executed) if cell["cell_type"] == "code"]
 

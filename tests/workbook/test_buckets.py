@@ -320,7 +320,7 @@ def by_inductor(step: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(step, fullgraph=True, dynamic=False, options=options)
 
 
-@pytest.mark.parametrize("engine", [as_it_is, by_inductor])
+@pytest.mark.parametrize("engine", [as_it_is, pytest.param(by_inductor, marks=pytest.mark.thorough)])
 def test_side_stream_gradients_are_sent_when_queued_and_without_a_copy(
     engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

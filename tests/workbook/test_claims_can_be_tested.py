@@ -13,6 +13,7 @@ from workbook.claims import schema
 from workbook.claims.evidence import Side, families, pairs, select
 from workbook.claims.schema import FASTEST, Claim
 from workbook.datasets import data_at_scale, stored_set
+from workbook.hardware.host import this_host
 from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.paths import notebook_of
 from workbook.registry import COMPARISON, STUDIES, Study
@@ -63,6 +64,8 @@ def plans() -> Plans:
     profiles = [load_profile(name) for name in sorted(named & set(profile_names()) | {"cpu", "h200_x8"})]
     given = {"scale": "full", "mode": "plan", "data": ""}
     with pytest.MonkeyPatch.context() as patch:
+        here = this_host()  # once for all plans: each call asks git
+        patch.setattr("workbook.study.this_host", lambda **_: here)
         patch.setattr("workbook.study.data_at_scale", lambda name, _: data_at_scale(name, "smoke"))
         patch.setattr("workbook.study.stored_set", lambda name, _, **kept: stored_set(name, 8, **kept))
         return {

@@ -48,7 +48,6 @@ def labkit_process(*arguments: str, **variables: str) -> subprocess.CompletedPro
         [sys.executable, "-m", "workbook.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
         env={**environment, **variables},
         cwd=ROOT,
     )
@@ -178,9 +177,7 @@ def make_once(*arguments: str, **environment: str) -> subprocess.CompletedProces
     """Run make in the repository, or in the folder of a `-C`, with variables of the environment."""
     left_out = (*MADE_BY_MAKE, *MAKE_VARIABLES)
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    return subprocess.run(
-        ["make", *arguments], capture_output=True, text=True, env={**kept, **environment}, timeout=120, cwd=ROOT
-    )
+    return subprocess.run(["make", *arguments], capture_output=True, text=True, env={**kept, **environment}, cwd=ROOT)
 
 
 def make(folder: Path, target: str, **variables: str) -> Iterator[subprocess.CompletedProcess[str]]:
@@ -269,7 +266,6 @@ def test_a_signal_while_labkit_is_imported_ends_it_without_a_traceback(
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-        timeout=60,
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("\nlabkit: interrupted. ") and len(done.stderr.strip().splitlines()) == 1

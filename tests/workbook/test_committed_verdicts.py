@@ -18,15 +18,26 @@ from workbook.studies import batch_runs
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
 
 
+each_profile = pytest.mark.parametrize(
+    "profile", ["h200", *(pytest.param(name, marks=pytest.mark.thorough) for name in PROFILES if name != "h200")]
+)
+
+
+class ByProfile(dict[str, Findings]):
+    """The findings of profiles from committed records alone, without this machine's, each formed when needed."""
+
+    def __missing__(self, profile: str) -> Findings:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+            return self.setdefault(profile, verdicts(evidence(profile)))
+
+
 @pytest.fixture(scope="module")
-def findings() -> dict[str, Findings]:
-    """Return the findings of each profile from committed records only: this machine's own do not count."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
-        return {profile: verdicts(evidence(profile)) for profile in PROFILES}
+def findings() -> ByProfile:
+    return ByProfile()
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@each_profile
 def test_each_claim_that_is_not_replicated_or_open_has_a_reason(findings: dict[str, Findings], profile: str) -> None:
     open_or_failed = [f for f in findings[profile].findings if f.verdict in ("not replicated", "inconclusive")]
     assert open_or_failed, "a profile with records has such claims"
@@ -48,20 +59,21 @@ def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findi
     assert [int(number) for number in told.groups()] == [sum(tested), *tested, counts["not counted"]]
 
 
+@each_profile
 def test_every_verdict_of_a_claim_has_its_quantity_its_runs_and_at_least_three_of_them(
-    findings: dict[str, Findings],
+    findings: dict[str, Findings], profile: str
 ) -> None:
-    for profile, of_profile in findings.items():
-        for finding in of_profile.findings:
-            if finding.verdict in ("replicated", "not replicated"):
-                deciding = [case for case in finding.cases if case.verdict == finding.verdict]
-                assert deciding and all(case.n >= FEWEST_RUNS for case in deciding), (profile, finding.claim.id)
-        tested = [row.here for row in of_profile.rows() if row.here]
-        assert tested
-        for here in tested:
-            assert here.quantity and re.search(r"\d", here.value + here.n) and re.search(r"\d (run|image)s?$", here.n)
+    for finding in findings[profile].findings:
+        if finding.verdict in ("replicated", "not replicated"):
+            deciding = [case for case in finding.cases if case.verdict == finding.verdict]
+            assert deciding and all(case.n >= FEWEST_RUNS for case in deciding), finding.claim.id
+    tested = [row.here for row in findings[profile].rows() if row.here]
+    assert tested
+    for here in tested:
+        assert here.quantity and re.search(r"\d", here.value + here.n) and re.search(r"\d (run|image)s?$", here.n)
 
 
+@pytest.mark.thorough
 def test_32_gpus_of_eight_nodes_are_not_replicated_by_four_of_one(findings: dict[str, Findings]) -> None:
     (scaling,) = [f for f in findings["h200_x4"].findings if f.claim.id == "dell_v100-scaling"]
     assert scaling.group == "direction replicated"
@@ -92,7 +104,7 @@ def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: py
 
 
 def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findings: dict[str, Findings]) -> None:
-    judged = [judged for finding in findings["h100"].findings for judged in finding.tests]
+    judged = [judged for finding in findings["h200"].findings for judged in finding.tests]
     cases = [case for of_test in judged if of_test.test.shape == "ratio" for case in of_test.cases if case.effect]
     over_passes = [case for case in cases if len(case.sides) == 2 and not (case.is_by_image or case.is_least)]
     assert len(over_passes) > 20

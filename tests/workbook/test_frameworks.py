@@ -240,7 +240,7 @@ def test_a_framework_that_fails_loses_only_its_trial_and_the_pass_continues(
     report: Path, with_jax: Path, with_tensorflow: Path
 ) -> None:
     faults = {"kill": "crashed", "keras-tensorflow/exhaust_numpy": "oom", "keras-jax/hang_with_child": "timeout"}
-    run([*of_each("ok"), *map(trial, faults)], report, limit_s=6.0)
+    run([*of_each("ok"), *map(trial, faults)], report, limit_s=10.0)
     assert not workers_now()
     made = records(report)
     assert len(made) == 9

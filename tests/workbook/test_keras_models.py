@@ -5,6 +5,7 @@ A process can load only one Keras back end, so each back end has its own process
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -22,14 +23,13 @@ torch = pytest.importorskip("torch")
 if find_spec("keras") is None:  # an import would take seconds and fix the back end
     pytest.skip("keras is not installed", allow_module_level=True)
 
-pytestmark = pytest.mark.timeout(900)  # for a process that shares its core
-
 # A process does all jobs of a group, because a second process would spend most of its time on imports. With JAX, which
 # compiles each network for a long time, each network has its own process.
 SMALL = ("resnet50", "inception_bn", "vgg16", "googlenet")
 EXACT = ("resnet50", "inception_bn")
 MAGNIFIES = ("inception_bn", "inception_v3")  # rounding errors: in FP32 their first gradients differ by 3 and 4 %
-QUICK = ("counts", "carrying", "optimiser", "seeds", *(f"float32:{name}" for name in SMALL[:2]))
+QUICK = ("counts", "carrying", "optimiser", "seeds")
+THOROUGH = tuple(f"float32:{name}" for name in SMALL[:2])
 SLOW = (
     ("float32:inception_v3",),
     tuple(f"float32:{name}" for name in SMALL[2:]),
@@ -48,20 +48,18 @@ def found(backend: str, job: str) -> Any:
     """Return the result of a job. Skip the test if the back end is not installed."""
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    group = next(jobs for jobs in (QUICK, *SLOW) if job in jobs)
+    group = next(jobs for jobs in (QUICK, THOROUGH, *SLOW) if job in jobs)
     if backend == "jax":
-        group = (job,) if ":" in job else QUICK[1:4]  # job `counts` runs with TensorFlow only
+        group = (job,) if ":" in job else QUICK[1:]  # job `counts` runs with TensorFlow only
     return done(backend, group)[job]
 
 
 def cases(jobs: list[str]) -> list[Any]:
-    """Return both back ends with each job. Cases with JAX or with slow jobs are marked slow."""
-    slow = {job for group in SLOW for job in group}
-    return [
-        pytest.param(backend, job, marks=pytest.mark.slow if backend == "jax" or job in slow else [])
-        for backend in BACKENDS
-        for job in jobs
-    ]
+    """Return both back ends with each job. Cases with JAX or with jobs of SLOW are marked slow."""
+    marks: dict[Any, Any] = {("tensorflow", job): [] for job in QUICK}
+    marks |= {("tensorflow", job): pytest.mark.thorough for job in THOROUGH}
+    pairs = itertools.product(BACKENDS, jobs)
+    return [pytest.param(*pair, marks=marks.get(pair, pytest.mark.slow)) for pair in pairs]
 
 
 NETWORKS = cases([f"float32:{name}" for name in in_keras.KERAS_MODELS])

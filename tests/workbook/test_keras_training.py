@@ -54,7 +54,7 @@ def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
     return result_of("tests.keras_steps", *jobs, KERAS_BACKEND=KNOWN[framework].backend, **split)
 
 
-QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("function", "gate"), "keras-jax": ()}
+THOROUGH = {"keras-torch": ("eager",), "keras-tensorflow": ("function", "gate"), "keras-jax": ()}
 SLOW = {
     "keras-torch": ("compile",),
     "keras-tensorflow": ("eager", "xla", "dropout"),
@@ -65,18 +65,21 @@ ON_TWO = ("xla:2",)
 
 def found(framework: str, job: str) -> dict[str, Any]:
     needs(framework)
-    group = QUICK[framework] if job in QUICK[framework] else SLOW[framework]
+    group = THOROUGH[framework] if job in THOROUGH[framework] else SLOW[framework]
     result: dict[str, Any] = done(framework, group)[job]
     return result
 
 
 def cases(*wanted: str) -> list[Any]:
     """Return each framework with those of the wanted jobs that it has."""
-    quick = [pytest.param(name, job) for name, jobs in QUICK.items() for job in jobs if job in wanted]
-    slow = [
-        pytest.param(name, job, marks=pytest.mark.slow) for name, jobs in SLOW.items() for job in jobs if job in wanted
+    groups = ((pytest.mark.thorough, THOROUGH), (pytest.mark.slow, SLOW))
+    return [
+        pytest.param(name, job, marks=mark)
+        for mark, group in groups
+        for name, jobs in group.items()
+        for job in jobs
+        if job in wanted
     ]
-    return quick + slow
 
 
 KEPT = """
@@ -114,7 +117,6 @@ def test_a_jax_program_is_compiled_once_and_then_read_from_the_disk(tmp_path: Pa
 ENGINES = cases("eager", "function", "xla", "compile")
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "engine"), ENGINES)
 def test_losses_of_the_loop_equal_pytorchs(framework: str, engine: str) -> None:
     result = found(framework, engine)
@@ -127,7 +129,6 @@ def test_losses_of_the_loop_equal_pytorchs(framework: str, engine: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_jax_on_two_devices_equals_pytorch_with_averaged_gradients() -> None:
     needs("keras-jax")
     result = done("keras-jax", ON_TWO)[ON_TWO[0]]
@@ -139,7 +140,6 @@ def test_jax_on_two_devices_equals_pytorch_with_averaged_gradients() -> None:
     assert abs(losses[0] / alone[0] - 1) > 1e-3, "a single device normalises over all images, two over their halves"
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "engine"), ENGINES)
 def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, engine: str) -> None:
     result = found(framework, engine)
@@ -152,7 +152,6 @@ def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, eng
         assert result["phases"] == (["trace", "compile"] if engine == "xla" else ["trace"])
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "job"), cases("gate"))
 def test_a_first_loss_other_than_pytorchs_fails_the_gate(framework: str, job: str) -> None:
     result = found(framework, job)
@@ -164,7 +163,6 @@ def test_a_first_loss_other_than_pytorchs_fails_the_gate(framework: str, job: st
     assert abs(result["right"]["expected_loss"] / initial - 1) > 1e-3, "the gate's weights gave another loss"
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "job"), cases("dropout"))
 def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: str, job: str) -> None:
     result = found(framework, job)
@@ -176,7 +174,7 @@ def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: 
 # ---- as trials ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.thorough
 def test_a_trial_of_keras_gives_a_record_with_its_facts(tmp_path: Path) -> None:
     """`test_frameworks` makes the processes of frameworks fail."""
     needs("keras-tensorflow")

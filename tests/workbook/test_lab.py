@@ -110,7 +110,7 @@ def test_libraries_write_to_a_private_folder_where_the_home_cannot_be_written(
     private = tmp_path / f"labkit-home-{os.getuid()}"
     assert said is not None and str(private) in said
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
-    run = subprocess.run([sys.executable, "-c", WRITES], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    run = subprocess.run([sys.executable, "-c", WRITES], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0 and "not a writable" not in run.stderr, run.stderr
     _, *places = json.loads(run.stdout)
     assert all(Path(place).is_relative_to(private) for place in places), places

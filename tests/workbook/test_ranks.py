@@ -34,7 +34,6 @@ from workbook.trials.trial import Trial
 pytestmark = [
     pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores"),
     pytest.mark.usefixtures("_nothing_is_left_running"),
-    pytest.mark.timeout(900),  # for a pass with all trials
 ]
 
 
@@ -213,10 +212,12 @@ def test_the_gate_finds_gradients_that_are_not_averaged(trained: dict[str, Recor
 
 def test_a_rank_that_hangs_is_ended_at_the_limit_and_named(report: Path) -> None:
     hanging = together("together_hang", size=2)
-    run(listed_for([hanging, together(devices=1)]), report, limit_s=8.0)  # far less than the 600 s that the rank sleeps
+    run(
+        listed_for([hanging, together(devices=1)]), report, limit_s=20.0
+    )  # far less than the 600 s that the rank sleeps
     failed, after = records(report)
     assert (failed.as_trial, failed.status) == (hanging, "timeout")
-    assert "no result within 8 s" in (failed.reason or "")
+    assert "no result within 20 s" in (failed.reason or "")
     assert "tests/faulty/__init__.py" in (failed.reason or "") and "rank 1 stands" in (failed.reason or "")
     assert "rank 0 stands" not in (failed.reason or ""), "rank 0 only waits for rank 1"
     assert "time.sleep(600)" in failed.facts["stacks"]["1"]

@@ -104,10 +104,10 @@ def test_a_failing_trial_costs_only_itself(report: Path, tmp_path: Path, monkeyp
 
 
 def test_a_trial_that_hangs_is_ended_with_its_child_processes(report: Path) -> None:
-    run(between_sound_ones("hang_with_child"), report, limit_s=2.0)  # far less than the 600 s that the trial sleeps
+    run(between_sound_ones("hang_with_child"), report, limit_s=10.0)  # far less than the 600 s that the trial sleeps
     made = records(report)
     assert [record.status for record in made] == ["ok", "timeout", "ok"]
-    assert made[1].reason == "no result within 2 s"
+    assert made[1].reason == "no result within 10 s"
     assert made[0].process.id != made[2].process.id
     assert not workers_now()
 
@@ -466,7 +466,7 @@ def test_a_repeated_call_resumes_after_a_kill_and_loses_no_record(campaign, repo
     with path.open("ab") as file:  # a power failure in the middle of a line
         file.write(lines(report)[0][:100])
     last = campaign()
-    assert last.wait(timeout=60) == 0
+    assert last.wait() == 0
     assert path.read_bytes().startswith(before), "earlier records are kept byte for byte"
     values = [json.loads(line) for line in lines(report)]
     pairs = [(value["key"], value["pass"]) for value in values]

@@ -350,6 +350,6 @@ def test_only_in_labkits_own_environment_python_writes_bytecode(
     for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"):  # set by the make that runs the tests
         monkeypatch.delenv(name, raising=False)
     command = ["make", "-C", str(ROOT), *arguments, "--eval=environment: ; @env", "environment"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "LABKIT_PYTHON=" in output
     assert ("PYTHONDONTWRITEBYTECODE=1" in output) == kept, "a user's interpreter keeps its settings"

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.processes import eventually
 from workbook.storage import StoredSet, counters, make_set, page_cache
 from workbook.storage.counters import Counters, Series
 
@@ -143,10 +143,8 @@ def test_a_series_sees_a_living_child_and_the_peak_of_memory(file: Path) -> None
     counted = Counters()
     alone = counted.now()
     with Series(counted, period_s=0.02) as series:
-        child = subprocess.Popen([sys.executable, "-c", READ, str(file), "60"])
-        deadline = time.monotonic() + 60
-        while (series.snapshots[-1] - alone).read_bytes < FILE_BYTES and time.monotonic() < deadline:  # type: ignore[operator]
-            time.sleep(0.02)
+        child = subprocess.Popen([sys.executable, "-c", READ, str(file), "600"])
+        assert eventually(lambda: (series.snapshots[-1] - alone).read_bytes >= FILE_BYTES)  # type: ignore[operator]
         living = series.snapshots[-1] - alone
         child.kill()
         child.wait()

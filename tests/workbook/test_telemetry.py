@@ -895,10 +895,11 @@ def kill(process: TelemetryProcess) -> None:
 def test_a_sampler_killed_in_mid_trial_loses_only_that_trials_telemetry(process: TelemetryProcess) -> None:
     before = process.pid
     assert trial_from_now(process).status == "ok"
+    began_s = time.monotonic()
     lost = trial_from_now(process, lambda: kill(process))
     assert lost.status == "lost"
     after_s = re.search(r"SIGKILL during .*, (\S+) s after it began", lost.reason or "")
-    assert after_s and 0.0 <= float(after_s[1]) <= 0.5, lost.reason
+    assert after_s and 0.0 <= float(after_s[1]) <= time.monotonic() - began_s, lost.reason
     assert (lost.windows, lost.energy) == ({}, []), "telemetry of a part of a trial is not kept"
     while_dead = trial_from_now(process)
     assert while_dead.status == "lost" and (while_dead.reason or "").endswith("SIGKILL")

@@ -53,7 +53,7 @@ def python(packages: Path, operators: str) -> str:
 
 def made(interpreter: str) -> str:
     """Return what a new process of the interpreter says when it builds a network in one line."""
-    said = subprocess.run([interpreter, "-c", NETWORK], capture_output=True, text=True, timeout=200)
+    said = subprocess.run([interpreter, "-c", NETWORK], capture_output=True, text=True)
     return said.stdout.strip() or said.stderr[-300:]
 
 
