@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
-from workbook.results import Results, estimate, load
+from workbook.results import Results, estimate, load, ratio
 from workbook.results.columns import QUANTITY, RECORDS, WHAT_RAN
 from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from workbook.show.frames import INTERVAL
 from workbook.studies.sweeps import OPTIMISED, beside_references
-from workbook.studies.values import span_of
+from workbook.studies.values import NOT_MEASURED, span_of, times
 from workbook.trials.trial import ASKED_AFTER
 from workbook.words import VAGUE_DIGITS, heading, plural
 
@@ -75,13 +75,12 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
         measured = measured[measured["energy_windows"] == 0]
     shown, ends = [measured.iloc[:0]], []
     for key, rows in measured.groupby(by, sort=False, observed=True):
-        groups = rows[rows["protocol"] == rows["protocol"].max()].groupby(list(EQUAL))
-        equal = max((group for _, group in groups), key=lambda group: group["host"].nunique())
-        newest = equal.loc[equal["started_at"].idxmax(), "host"]
+        of_newest = rows[rows["protocol"] == rows["protocol"].max()]
         runs = sorted(
-            equal.groupby("host")[metric].agg(list), key=lambda values: numbers_of(interval_of(values, metric))
+            _equal(of_newest).groupby("host")[metric].agg(list),
+            key=lambda values: numbers_of(interval_of(values, metric)),
         )
-        shown.append(equal if len(runs) >= HOSTS else equal[equal["host"] == newest])
+        shown.append(_shown(of_newest))
         highest, lowest = (dict(enumerate(runs[place])) for place in (-1, 0))
         ends.append((*key, len(runs), *numbers_of(ratio_of_passes(highest, lowest, paired=False))))
     table = pd.DataFrame(ends, columns=[*by, "machines", *_APART]).astype(dict.fromkeys(_APART, float))
@@ -89,17 +88,37 @@ def _headline(trained: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame
 
 
 def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = "images_per_s") -> pd.DataFrame:
-    """Return optimised over a reference in training, from the lowest to the highest machine of the newest protocol.
+    """Return optimised over a reference in training, on the equal machines of the newest protocol that ran both.
 
-    `frame` has rows of `Results.frame(hosts="all")`, `reference` is a side of `beside_references`. Columns: `by`,
-    `low`, `high` and `machines`, their number. A machine counts if it ran both sides.
+    `frame` has rows of `Results.frame(hosts="all")`, `reference` is a side of `beside_references`. The execution modes
+    of both sides are the fastest over all machines, for an energy too. Columns: those of `ratio`, and `machines`, their
+    number. The interval is over machines from three on; with fewer, it is that of the newest machine.
     """
-    trained = frame.query(_TRAINED).dropna(subset=[metric])
+    trained = frame.query(_TRAINED)
     newest = trained[trained["protocol"] == trained["protocol"].max()]
-    sides = beside_references(newest, by=["host", *by])
-    means = sides.groupby(["host", *by, "side"], observed=True)[metric].mean().unstack("side")
-    means = means.reindex(columns=[OPTIMISED, reference])
-    return spans(means.assign(ratio=means[OPTIMISED] / means[reference]).reset_index(), "ratio", by)
+    measured = newest[(newest["energy_windows"] > 0) == (metric == ENERGY)].dropna(subset=[metric])
+    timed = newest[newest["energy_windows"] == 0].merge(measured[[*by, "mode"]].drop_duplicates())
+    modes = beside_references(timed, by=by)[[*by, "mode", "side"]].drop_duplicates()
+    sides = measured.merge(modes[modes["side"].isin([OPTIMISED, reference])])
+    both = sides[sides.groupby([*by, "host"])["side"].transform("nunique") == 2]
+    shown = [_shown(rows).assign(machines=_equal(rows)["host"].nunique()) for _, rows in both.groupby(list(by))]
+    if not shown:
+        return pd.DataFrame(columns=[*by, "side", *INTERVAL, "machines"])
+    every = pd.concat(shown)
+    ratios = ratio(every, metric, over={"side": reference}, by=[*by, "side"])
+    return ratios.merge(every[[*by, "machines"]].drop_duplicates(), on=list(by))
+
+
+def _equal(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the largest group of equal machines."""
+    return max((group for _, group in rows.groupby(list(EQUAL))), key=lambda group: group["host"].nunique())
+
+
+def _shown(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of equal machines, of the newest alone if they are fewer than an interval needs."""
+    equal = _equal(rows)
+    newest = equal.loc[equal["started_at"].idxmax(), "host"]
+    return equal if equal["host"].nunique() >= HOSTS else equal[equal["host"] == newest]
 
 
 def metered(frame: pd.DataFrame) -> pd.DataFrame:
@@ -171,19 +190,18 @@ def _ends(row: Mapping[str, Any], unit: str, scale: float = 1.0) -> str:
     return span_of(scale * pd.Series([row["low"], row["high"]]), unit, VAGUE_DIGITS)
 
 
-def gain_text(gained: pd.DataFrame, names: Mapping[str, str], **where: object) -> str:
+def gain_text(gained: pd.DataFrame, names: Mapping[str, str], **where: Any) -> str:
     """Return a table of `gains` as text, by the names of networks; empty without any of them.
 
-    >>> gained = pd.DataFrame({"model": ["vgg16"], "batch": [256], "low": [3.14], "high": [3.26], "machines": [2]})
-    >>> gain_text(gained, {"vgg16": "VGG-16", "vgg19": "VGG-19"}, batch=256)
-    'VGG-16 3.1 to 3.3 times (2 machines)'
+    >>> gained = pd.DataFrame({"model": ["vgg16"], "value": [3.2], "low": [3.1], "high": [3.3], "machines": [2]})
+    >>> gain_text(gained, {"vgg16": "VGG-16", "vgg19": "VGG-19"})
+    'VGG-16 3.20 times (2 machines)'
     """
-    chosen = [row for row in gained.to_dict("records") if where.items() <= row.items() and row["model"] in names]
-    if not chosen:
-        return ""
-    chosen.sort(key=lambda row: list(names).index(row["model"]))
-    texts = [f"{names[row['model']]} {_ends(row, 'times')}" for row in chosen]
-    return f"{', '.join(texts)} ({plural(min(row['machines'] for row in chosen), 'machine')})"
+    told_of = {name for name in names if (gained["model"] == name).any()}
+    texts = [f"{names[name]} {times(gained, model=name, **where)}" for name in names if name in told_of]
+    texts = [text for text in texts if not text.endswith(NOT_MEASURED)]
+    counts = gained.loc[gained["model"].isin(told_of), "machines"]
+    return f"{', '.join(texts)} ({plural(int(counts.min()), 'machine')})" if texts else ""
 
 
 def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, str] | pd.DataFrame]:

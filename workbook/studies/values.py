@@ -87,14 +87,19 @@ def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where
     """Return the value of one row for a sentence.
 
     It has "about" and 2 digits if its 95 % interval is wider than ±10 %, and of a single run, which has no interval.
+    Two runs are named, because they decide nothing.
 
-    >>> gains = pd.DataFrame({"model": ["resnet50"], "value": [4.02], "low": [2.0], "high": [8.1]})
+    >>> gains = pd.DataFrame({"model": ["resnet50"], "value": [4.02], "low": [2.0], "high": [8.1], "passes": [2]})
     >>> told(gains, "times", model="resnet50"), told(gains, "times", model="vgg16")
-    ('about 4.0 times', 'not measured')
+    ('about 4.0 times (2 runs)', 'not measured')
     """
     value, low, high = (scale * end for end in _interval(estimates, where))
-    vague = not pd.isna(value) and (pd.isna(high - low) or digits_of(value, low, high) == VAGUE_DIGITS)
-    return f"about {text_of(value, unit, VAGUE_DIGITS)}" if vague else text_of(value, unit)
+    if pd.isna(value):
+        return NOT_MEASURED
+    vague = pd.isna(high - low) or digits_of(value, low, high) == VAGUE_DIGITS
+    text = f"about {text_of(value, unit, VAGUE_DIGITS)}" if vague else text_of(value, unit)
+    runs = estimates.loc[(estimates[[*where]] == pd.Series(where)).all(axis=1)].get("passes")
+    return f"{text} (2 runs)" if runs is not None and [*runs.head(1)] == [2] else text
 
 
 def times(ratios: pd.DataFrame, **where: Any) -> str:
