@@ -6,11 +6,14 @@ by the time of a *timed* step. On a CPU the profiler slows the operators too, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
+from labkit.statistics import t_quantile
 from workbook.records import Record
 from workbook.records.traced import (
     ALGORITHMS_HOLD_SINCE,
@@ -18,11 +21,13 @@ from workbook.records.traced import (
     CallClass,
     Copies,
     Direction,
+    Piece,
     Total,
     Traced,
     Untraced,
 )
 from workbook.results.missing import Missing, present
+from workbook.statistics import CONFIDENCE
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -33,6 +38,7 @@ SORTED_BEFORE = (
 )
 # The parts of a step's memory, in the order of a figure.
 MEMORY = ("weights", "gradients", "optimiser", "activations", "inputs", "workspace")
+FEWEST_PIECES = 4  # that show how far one of them lies from the others
 HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
 
 
@@ -155,6 +161,22 @@ def _host_copies(traced: Traced) -> list[Copies]:
     return [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
 
 
+def _piece_deviation(traced: Traced, seconds: Callable[[Piece], float]) -> float | None:
+    """Return within what relative distance of the rest of its trace 95 % of the pieces lie: 0.1 for 1/1.1 to 1.1.
+
+    Each piece in turn is a sample of a few steps. The distances of a step's seconds are normal on the logarithm.
+    """
+    if (pieces := len(traced.pieces)) < FEWEST_PIECES:
+        raise Missing(f"the trace has {pieces} of the {FEWEST_PIECES} pieces that show how samples of it differ")
+    whole_s, ratios = sum(map(seconds, traced.pieces)), list[float]()
+    for piece in traced.pieces:
+        rest_s = (whole_s - seconds(piece)) / (traced.steps - piece.steps)
+        ratios.append(seconds(piece) / piece.steps / rest_s if rest_s else 0.0)
+    if min(ratios) <= 0:
+        return None
+    return math.expm1(t_quantile(CONFIDENCE, math.inf) * math.sqrt(fmean(math.log(ratio) ** 2 for ratio in ratios)))
+
+
 def _copy_bytes(_: Record, traced: Traced) -> float | None:
     """Return the median size of a copy between host and device, in the direction with the most copies."""
     copies = _host_copies(traced)
@@ -189,16 +211,19 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
     "kernels_per_step": lambda _, traced: sum(total.count for total in traced.kernels.values()) / traced.steps,
     "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
+    "piece_busy_deviation": lambda _, traced: _piece_deviation(traced, lambda piece: piece.busy_s),
+    "piece_step_deviation": lambda _, traced: _piece_deviation(traced, lambda piece: piece.elapsed_s),
     "trace_slowdown": lambda record, traced: _over(traced.elapsed_s / traced.steps, _step_s(record)),
     "exchange_s": lambda _, traced: traced.exchange_s / traced.steps,
     "exposed_exchange_s": lambda _, traced: traced.exposed_exchange_s / traced.steps,
     "hidden_exchange_share": lambda _, traced: traced.hidden_exchange_share,
 }
 METRICS = frozenset(_METRICS)
+OF_PIECES = ("piece_busy_deviation", "piece_step_deviation")
 OF_SHORT_TRACES = ("busy_step_s", "kernels_per_step")
 _ON_CPUS = {
     *("compute_utilisation", "waiting_share", "profiled_utilisation", "maxpool_backward_share"),
-    *("busy_step_s", "traced_step_s", "trace_slowdown"),
+    *("busy_step_s", "traced_step_s", "trace_slowdown", *OF_PIECES),
 }
 OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
 
