@@ -1,8 +1,8 @@
 """Tests that every page is right at every moment of a report, on any machine: it is made, and shows no empty value.
 
-`cuts` makes the record sets. `make test` runs each notebook on one of them. `make test-all` runs a fifth of its pairs
-of record set and page: each record set meets a few pages, and each page a few record sets. LABKIT_SLOW=1 runs all pairs
-of all profiles.
+`cuts` makes the record sets. `make test` runs each notebook on one of them. `make test-all` runs a fifth of the pairs
+of record set and page of one profile: each record set meets a few pages, and each page a few record sets. LABKIT_SLOW=1
+runs all pairs of all profiles.
 """
 
 from __future__ import annotations
