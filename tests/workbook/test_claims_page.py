@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def make_records(reports: Path) -> None:
     put(reports, "h100", h100)
 
 
-DAYS = committed()
+rule_days = cache(committed)
 
 
 def page_for(folder: Path, hw: str, papers: list[Paper]) -> tuple[Path, list[Finding]]:
@@ -95,7 +96,9 @@ def page_for(folder: Path, hw: str, papers: list[Paper]) -> tuple[Path, list[Fin
         findings = judge_all(papers, evidence(hw))
     path = folder / hw / "claims.html"
     path.parent.mkdir(exist_ok=True)
-    write_claims(path, Findings(findings), title="H200 SXM", links=[("fingerprint.html", "Fingerprint")], days=DAYS)
+    write_claims(
+        path, Findings(findings), title="H200 SXM", links=[("fingerprint.html", "Fingerprint")], days=rule_days()
+    )
     return path, findings
 
 
@@ -159,24 +162,36 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
         assert claim_row(finding).starts == ([min(times), max(times)] if times else [])
         assert (f"{max(times)} UTC" if times else "no records") in details
     if shutil.which("git") is None:
-        pytest.skip("needs git to know when a line was committed")
+        pytest.skip("needs git to know when a rule was committed")
     git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
-    test = "  - id: a-{}\n    tests:\n      - at_least: {}\n        because: x\n"
-    paper = "claims:\n" + test.format("one", 1) + test.format("two", 2)
-    for day, text in (("2026-01-02", paper), ("2026-03-04", paper.replace("at_least: 2", "at_least: 3"))):
+    test = "  - id: a-{}\n    tests:\n      - select: {{batch: [1, {}]}}\n        because: x\n"
+    names = ("kept", "selection", "mark", "no-only", "study")
+    first = "claims:\n" + "".join(map(test.format, names, range(5))) + "    studies: [s, t]\n"
+    first = first.replace("a-no-only\n", "a-no-only\n    only: {data: [d]}\n")
+    later = first.replace("[1, 1]", "[1, 7]").replace("a-mark\n", "a-mark\n    mark: derived\n")
+    later = later.replace("    only: {data: [d]}\n", "").replace("[s, t]", "[t]")
+    reworded = later.replace("because: x", "because: y")
+    for day, text in (
+        ("2026-01-02", first),
+        ("2026-03-04", later),
+        ("2026-05-06", "no paper"),
+        ("2026-05-06", ""),
+        ("2026-05-07", reworded),
+    ):
         (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
         for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
             environment = {**os.environ, "GIT_COMMITTER_DATE": f"{day}T12:00:00Z"}
             subprocess.run([*git, *command], check=True, env=environment)
-    assert committed(tmp_path) == {"a-one": "2026-01-02 12:00", "a-two": "2026-03-04 12:00"}
-    (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
-    assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
+    changed = {f"a-{name}": "2026-03-04 12:00" for name in names[1:]}
+    assert committed(tmp_path) == {"a-kept": "2026-01-02 12:00"} | changed, "and not with the words of `because`"
+    (tmp_path / "a.yaml").write_text(text.replace("because: y", "because: z").replace("[1, 0]", "[1, 8]"))
+    assert committed(tmp_path) == changed, "a selection that is not committed has no date"
     tested = next(finding for finding in made[1] if finding.group == "replicated")
     first = claim_row(tested).starts[0]
     for changed, order in (("2020-01-01 00:00", BEFORE), (first, AMONG), ("2099-01-01 00:00", AFTER)):
         row = claim_row(tested, changed)
         assert (row.changed, row.order) == (changed, order) and f"{changed} UTC, {order}" in drawn("claim", row)
-        assert ("newer" in row.remarks) == (order != BEFORE)
+        assert ("Rule changed after" in row.remarks) == (order != BEFORE)
         assert bool(newer_tests([tested], {tested.claim.id: changed})) == (order != BEFORE)
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}

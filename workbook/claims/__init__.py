@@ -1,6 +1,6 @@
 """Verdicts on the papers' claims from recorded trials.
 
-papers       the papers with their claims, and when the tests of a claim last changed
+papers       the papers with their claims, and when the rule of a verdict last changed
 evidence     the trials that a test selects, and their effects by the arithmetic of `workbook.results`
 effects      effects over images, and of epochs to a target that some runs never reach
 verdict      bounds, cases, judged tests and findings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from workbook.claims.rows import AFTER, AMONG, ClaimRow, claim_row, order_of, sources_of
+from workbook.claims.rows import CHANGED, ClaimRow, claim_row, order_of, sources_of
 from workbook.claims.verdict import GROUPS, MARKS, TESTED, Finding, Group
 from workbook.claims.words import shown_bound
 from workbook.results import is_report
@@ -114,10 +114,7 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
 
 
 def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
-    """Return how many counted verdicts have a test that changed after their first record; empty if none or unknown."""
+    """Return how many counted verdicts have a rule that changed after their first record; empty if none or unknown."""
     counted = [finding for finding in findings if finding.group in TESTED]
-    newer = sum(order_of(finding, committed.get(finding.claim.id, "")) in (AMONG, AFTER) for finding in counted)
-    if not newer:
-        return ""
-    verb = "is" if newer == 1 else "are"
-    return f"{newer} of these {len(counted)} tests {verb} newer than the first of their records."
+    newer = sum(order_of(finding, committed.get(finding.claim.id, "")) in CHANGED for finding in counted)
+    return f"The rules of {newer} of these {len(counted)} verdicts changed after the first record." if newer else ""

@@ -1,14 +1,16 @@
 """Read `papers/*.yaml` as `Paper`: citation, hardware, printed numbers with their place in the paper, and claims.
 
-Git tells when the tests of a claim last changed. Pages compare that time with the times of the records.
+Git tells when the rule of a verdict last changed. Pages compare that time with the times of the records.
 """
 
 from __future__ import annotations
 
 import datetime
-import re
+import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,9 +21,10 @@ from labkit.errors import UserError, unknown
 from workbook.claims.schema import Claim, MetricName, ProfileName, StudyId
 from workbook.hardware.profile import profile_names, read_yaml
 from workbook.paths import ROOT
+from workbook.records import short_hash
 
 PAPERS = ROOT / "papers"
-NOT_A_TEST = ("because",)  # fields of a test that decide nothing: `because` is the reason for the bound
+DECIDES_NOTHING = ("because", "beside")  # fields of a test: the reason for its bound, and what is shown beside it
 
 
 class _Part(BaseModel):
@@ -205,48 +208,57 @@ def load_papers(folder: Path = PAPERS) -> list[Paper]:
 
 
 def committed(folder: Path = PAPERS) -> dict[str, str]:
-    """Return claim id -> the time (UTC) of the last commit to a line of its tests: `2026-11-21 16:32`.
+    """Return claim id -> the time (UTC) of the commit that last changed its rule: `2026-11-21 16:32`.
 
     Claims with uncommitted changes are left out. The result is empty without git, and in a shallow clone.
     """
     moments = {}
     for path in sorted(folder.glob("*.yaml")):
-        of_line = _times_of_lines(path)
-        for claim, lines in _lines_of_tests(path.read_text(encoding="utf-8")).items():
-            times_of_tests = [of_line[line] for line in lines] if of_line else [""]
-            if all(times_of_tests):
-                moments[claim] = max(times_of_tests)
+        versions = _versions(path)
+        for claim, rule in rules_of(path.read_bytes()).items():
+            same = [*takewhile(lambda version: version[1].get(claim) == rule, versions)]  # noqa: B023 - used at once
+            if same:
+                moments[claim] = same[-1][0]
     return moments
 
 
-def _lines_of_tests(text: str) -> dict[str, list[int]]:
-    """Return claim id -> the line numbers of its tests, counted from 0."""
-    root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    fields_of_paper = {key.value: value.value for key, value in root.value} if root else {}
-    claims: list[Any] = fields_of_paper.get("claims", [])
-    lines: dict[str, list[int]] = {}
-    for claim in claims:
-        fields = {key.value: value for key, value in claim.value}
-        pairs = [pair for test in fields["tests"].value for pair in test.value if pair[0].value not in NOT_A_TEST]
-        spans = [(key.start_mark.line, max(value.end_mark.line, key.start_mark.line + 1)) for key, value in pairs]
-        lines[fields["id"].value] = sorted({line for first, end in spans for line in range(first, end)})
-    return lines
+def rules_of(text: bytes) -> dict[str, str]:
+    """Return claim id -> the hash of all that decides its verdict and whether it counts, from the file of a paper.
+
+    These are its tests with their studies, selections and bounds, `only` and `mark`.
+    """
+    paper = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a SafeLoader
+    rules = {}
+    for claim in paper.get("claims", []):
+        tests = [
+            {"study": claim.get("studies", [])[:1]} | {name: test[name] for name in test if name not in DECIDES_NOTHING}
+            for test in claim.get("tests", [])
+        ]
+        rules[claim["id"]] = short_hash(json.dumps([tests, claim.get("only"), claim.get("mark")], sort_keys=True))
+    return rules
 
 
-def _times_of_lines(path: Path) -> list[str]:
-    """Return the time of each line's commit, "" for an uncommitted line; empty without git or its whole history."""
+def _versions(path: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return the time and the rules of each committed version, the newest first; [] without git or all its history."""
     try:
-        if _git(path.parent, "rev-parse", "--is-shallow-repository") != "false":
+        if _git(path.parent, "rev-parse", "--is-shallow-repository").strip() != b"false":
             return []
-        blame = _git(path.parent, "blame", "--line-porcelain", "--root", "--", path.name)
+        log = _git(path.parent, "log", "--first-parent", "--format=%H %ct", "--diff-filter=AM", "--", path.name)
+        commits = [line.split() for line in log.splitlines()]
+        names = b"\n".join(commit + f":./{path.name}".encode() for commit, _ in commits)
+        left = _git(path.parent, "cat-file", "--batch", given=names)
     except (OSError, subprocess.CalledProcessError):
         return []
-    commits = re.findall(r"^([0-9a-f]{40}) \d+ \d+", blame, re.MULTILINE)  # all zeros for an uncommitted line
-    seconds = re.findall(r"^committer-time (\d+)$", blame, re.MULTILINE)
-    times = [datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%d %H:%M") for time in seconds]
-    return [time if int(commit, 16) else "" for commit, time in zip(commits, times, strict=True)]
+    versions = []
+    for _, seconds in commits:
+        head, left = left.split(b"\n", 1)  # the object's id, its kind and its size
+        size = int(head.split()[2])
+        moment = datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%d %H:%M")
+        with suppress(yaml.YAMLError, AttributeError, LookupError, TypeError):  # it was no paper
+            versions.append((moment, rules_of(left[:size])))
+        left = left[size + 1 :]
+    return versions
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip("\n")
+def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    return subprocess.run(["git", *arguments], cwd=folder, input=given, capture_output=True, check=True).stdout

@@ -21,6 +21,7 @@ NOT_COUNTED: dict[Mark, str] = {
 }
 _DIFFERS: dict[Verdict, str] = {"replicated": "it changes", "not replicated": "it does not change"}  # without effect
 BEFORE, AMONG, AFTER = "before these records", "between the first and the last of these records", "after these records"
+CHANGED = {AMONG: "Rule changed after the first of the records.", AFTER: "Rule changed after the records."}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class ClaimRow:
     """A claim with its verdict, from the test that decides.
 
     `here` is None where the claim could not be tested. `remarks` say how the records differ from the paper, beyond the
-    USUAL, and why the verdict is so or does not count. `changed` is when its tests last changed, empty if unknown, and
+    USUAL, and why the verdict is so or does not count. `changed` is when its rule last changed, empty if unknown, and
     `starts` when the first and the last of its records were begun; `order` compares both.
     """
 
@@ -99,7 +100,7 @@ class CaseTable(NamedTuple):
 
 
 def claim_row(finding: Finding, changed: str = "") -> ClaimRow:
-    """Return a claim's row; `changed` is the time of the last commit to a line of its tests, empty if unknown."""
+    """Return a claim's row; `changed` is the time of the commit that last changed its rule, empty if unknown."""
 
     def deciding(judged: Judged) -> int:
         verdicts = {case.verdict for case in judged.cases}
@@ -114,7 +115,7 @@ def claim_row(finding: Finding, changed: str = "") -> ClaimRow:
         parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", finding.scope)
         limits = ", ".join(part for part in parts if part not in USUAL)
         not_counted = NOT_COUNTED[finding.mark] if finding.mark else ""
-        newer = "Its test is newer." if order in (AMONG, AFTER) else ""
+        newer = CHANGED.get(order, "")
         remarks = " ".join(filter(None, [sentence(limits), sentence(finding.why), not_counted, newer]))
     test = printed[0] if printed and not judged.test.has_direction else bound
     return ClaimRow(finding, test, here, remarks, changed, order, starts_of(finding))
@@ -150,7 +151,7 @@ def starts_of(finding: Finding) -> list[str]:
 
 
 def order_of(finding: Finding, changed: str) -> str:
-    """Return whether a test last changed before or after the records that decide it; empty if that is unknown."""
+    """Return whether a rule last changed before or after the records that it judges; empty if that is unknown."""
     starts = starts_of(finding)
     if not starts or not changed:
         return ""

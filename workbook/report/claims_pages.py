@@ -21,7 +21,7 @@ def write_claims(
 ) -> None:
     """Write the page of claims atomically. `title` names the hardware; `links` are (address, text) of other pages.
 
-    `days` are the times at which tests of claims last changed, of `workbook.claims.papers.committed`.
+    `days` are the times at which rules of claims last changed, of `workbook.claims.papers.committed`.
     """
     tested = Counter(finding.paper.id for finding in findings.findings if finding.verdict != "not testable here")
     claims = sorted(
