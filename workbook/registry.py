@@ -150,6 +150,8 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("kernels_per_step", "Kernels of a step (trace)", "kernels", "neither"),
         Metric("traced_step_s", "Time of a step under the profiler", "ms", "less", 1e3),
+        Metric("piece_busy_deviation", "Deviation of 95 % of a trace's pieces, busy time", "%", "less", 1e2),
+        Metric("piece_step_deviation", "Deviation of 95 % of a trace's pieces, step time", "%", "less", 1e2),
         Metric("trace_slowdown", "Time of a traced step over a timed one", "x", "neither"),
         Metric("exchange_s", "Time of a step in which gradients are exchanged (trace)", "ms", "less", 1e3),
         Metric("exposed_exchange_s", "Of it, time in which nothing computes (trace)", "ms", "less", 1e3),
@@ -184,7 +186,7 @@ INDEPENDENT_OF_HOST = frozenset(
         *("loss", "top1", "top5", "epochs_to_target", "busy_step_s", "copy_bytes_per_s", "kernel_overlap_share"),
         *("copy_share", "broadcast_share", "winograd_share", "maxpool_backward_share", "copy_overlap_share"),
         *("read_bytes", "written_bytes", "received_bytes", "sent_bytes", "received_minus_sent_bytes"),
-        *("later_read_share", "reread_share"),
+        *("later_read_share", "reread_share", "piece_busy_deviation"),
     }
 )
 

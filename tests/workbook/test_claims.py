@@ -327,6 +327,7 @@ NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 # None: 0.9 of the number of devices (or 2).
 RULES: tuple[tuple[str, str, Any], ...] = (
     (r"not alike, more than ±10 %", "outside", (0.909, 1.1)),
+    (r"19 of 20 pieces within ±10 % of the rest", "at_most", 0.1),
     (r"within ±10 %", "between", (0.909, 1.1)),
     (r"alike within 10 %", "at_most", 1.1),
     (r"about half( is|,) 40-60 %", "between", (0.4, 0.6)),

@@ -15,6 +15,7 @@ from workbook.claims.schema import FASTEST, Claim
 from workbook.datasets import data_at_scale, stored_set
 from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.paths import notebook_of
+from workbook.records import Record
 from workbook.registry import COMPARISON, STUDIES, Study
 from workbook.report.execute import planned_trials
 from workbook.results import Results
@@ -50,6 +51,10 @@ class Planned:
     host_id: str = "planned"
     host: dict[str, Any] = field(default_factory=dict)
     by_trial: dict[Trial, Any] = field(default_factory=dict)
+
+    def ok(self, trial: Trial) -> list[Record]:
+        """Return the records of a trial: none."""
+        return self.by_trial.get(trial, [])
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,8 @@ MAY_PASS_100 = {
     "fp32_utilisation",
     "later_read_share",
     "throughput_variation",
+    "piece_busy_deviation",
+    "piece_step_deviation",
 }
 
 

@@ -5,8 +5,10 @@ The trial takes 10 ms per step of 64 images without the profiler. Five of its st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.workbook.made_records import blocks, of_records
@@ -122,7 +124,33 @@ def test_a_metric_of_a_trace_of_a_gpu(name: str) -> None:
 
 def test_every_metric_of_a_trace_has_an_expected_value() -> None:
     exchange = {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}  # of several devices, see test_traffic.py
-    assert set(EXPECTED) - {"step_s"} == traced.METRICS - exchange
+    assert set(EXPECTED) - {"step_s"} == traced.METRICS - exchange - set(traced.OF_PIECES)
+
+
+def of_pieces(step_s: Sequence[float], busy_s: float = 0.003) -> Traced:
+    """Return a trace of pieces of 5 or 20 steps, with the elapsed seconds of a step of each, and equal busy seconds."""
+    lengths = [20 if place % 3 else 5 for place in range(len(step_s))]
+    pieces = [
+        Piece(steps=steps, elapsed_s=steps * seconds, busy_s=steps * busy_s, kernel_s={})
+        for steps, seconds in zip(lengths, step_s, strict=True)
+    ]
+    return trace(pieces=pieces, steps=sum(lengths), elapsed_s=sum(piece.elapsed_s for piece in pieces))
+
+
+def test_95_percent_of_a_traces_pieces_deviate_by_less_from_its_rest() -> None:
+    scattered = np.exp(np.random.default_rng(1).normal(scale=0.08, size=300))
+    found = metric("piece_step_deviation", of_pieces(scattered.tolist()))
+    assert found == pytest.approx(np.expm1(1.96 * 0.08), rel=0.1)
+    within = np.maximum(scattered, 1 / scattered) < 1 + found
+    assert within.mean() == pytest.approx(0.95, abs=0.02)
+    assert metric("piece_busy_deviation", of_pieces(scattered.tolist())) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_trace_that_drifts_or_pauses_in_one_piece_deviates_and_one_of_few_pieces_does_not_tell() -> None:
+    for uneven in ([1.0, 1.1, 1.2, 1.3], [1.0, 1.0, 1.0, 1.5]):
+        assert (metric("piece_step_deviation", of_pieces(uneven)) or 0) > 0.2
+    for name in traced.OF_PIECES:
+        assert metric(name, of_pieces([1.0, 1.0, 1.5])) is None
 
 
 def test_busy_and_idle_shares_sum_to_1() -> None:

@@ -15,6 +15,7 @@ from workbook.claims.papers import Paper
 from workbook.claims.schema import OTHERS, Test
 from workbook.claims.verdict import FEWEST_RUNS, Case, Judged
 from workbook.registry import find_metric
+from workbook.results.from_trace import OF_PIECES, trace_of
 from workbook.results.study_records import image_set
 from workbook.trials.trial import NO_DATA, OF_NETWORKS
 from workbook.words import label, listing
@@ -156,10 +157,15 @@ def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         ("also of {}", "model", [] if is_other else [m for m in measured if m not in (*wanted, *setup.models)]),
         ("without {}", "", [name for name in dict.fromkeys(ordered) if name not in profiles]),
     ]
+    of_pieces = (side for case in cases if case.metric in OF_PIECES for side in case.sides)
+    traces = filter(None, (trace_of(record) for side in of_pieces for record in side.results.ok(side.trial)))
+    sizes = sorted({piece.steps for trace in traces for piece in trace.pieces})
+    pieces = [f"in pieces of {sizes[0]} to {sizes[-1]} traced steps"] if sizes else []
     labelled = [(text, [label(field, value) for value in values]) for text, field, values in differences]
     here = [ONE_HOST] if any(case.holds_for_one_host for case in cases) else []
     done = sum(any(case.is_judged for case in of_test) for of_test in shown)
     tested = [f"by {done} of its {len(tests)} tests"] if 0 < done < len(tests) else []
     few = sum(case.is_judged and case not in judged.deciding for judged in tests for case in judged.cases)
     left_out = [f"without {few} case{'s' if few > 1 else ''} of fewer than {FEWEST_RUNS} runs"] if few else []
-    return ", ".join([*tested, *(text.format(listing(names)) for text, names in labelled if names), *left_out, *here])
+    ends = [*pieces, *left_out, *here]
+    return ", ".join([*tested, *(text.format(listing(names)) for text, names in labelled if names), *ends])

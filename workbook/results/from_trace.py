@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from labkit.statistics import t_quantile
 from workbook.records import Record
 from workbook.records.traced import (
     ALGORITHMS_HOLD_SINCE,
@@ -18,11 +20,13 @@ from workbook.records.traced import (
     CallClass,
     Copies,
     Direction,
+    Piece,
     Total,
     Traced,
     Untraced,
 )
 from workbook.results.missing import Missing, present
+from workbook.statistics import CONFIDENCE
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -33,6 +37,7 @@ SORTED_BEFORE = (
 )
 # The parts of a step's memory, in the order of a figure.
 MEMORY = ("weights", "gradients", "optimiser", "activations", "inputs", "workspace")
+FEWEST_PIECES = 4  # that show how far one of them lies from the others
 HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
 
 
@@ -155,6 +160,21 @@ def _host_copies(traced: Traced) -> list[Copies]:
     return [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
 
 
+def _piece_deviation(traced: Traced, seconds: Callable[[Piece], float]) -> float | None:
+    """Return within what relative distance of the rest of its trace 95 % of the pieces lie: 0.1 for 1/1.1 to 1.1.
+
+    Each piece in turn is a sample of a few steps. The distances of a step's seconds are normal on the logarithm.
+    """
+    if (pieces := len(traced.pieces)) < FEWEST_PIECES:
+        raise Missing(f"the trace has {pieces} of the {FEWEST_PIECES} pieces that show how samples of it differ")
+    steps = np.array([piece.steps for piece in traced.pieces])
+    spent_s = np.array([seconds(piece) for piece in traced.pieces])
+    if not (spent_s > 0).all():
+        return None
+    over_rest = spent_s / steps * (steps.sum() - steps) / (spent_s.sum() - spent_s)
+    return float(np.expm1(t_quantile(CONFIDENCE, np.inf) * np.sqrt(np.mean(np.log(over_rest) ** 2))))
+
+
 def _copy_bytes(_: Record, traced: Traced) -> float | None:
     """Return the median size of a copy between host and device, in the direction with the most copies."""
     copies = _host_copies(traced)
@@ -189,16 +209,19 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
     "kernels_per_step": lambda _, traced: sum(total.count for total in traced.kernels.values()) / traced.steps,
     "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
+    "piece_busy_deviation": lambda _, traced: _piece_deviation(traced, lambda piece: piece.busy_s),
+    "piece_step_deviation": lambda _, traced: _piece_deviation(traced, lambda piece: piece.elapsed_s),
     "trace_slowdown": lambda record, traced: _over(traced.elapsed_s / traced.steps, _step_s(record)),
     "exchange_s": lambda _, traced: traced.exchange_s / traced.steps,
     "exposed_exchange_s": lambda _, traced: traced.exposed_exchange_s / traced.steps,
     "hidden_exchange_share": lambda _, traced: traced.hidden_exchange_share,
 }
 METRICS = frozenset(_METRICS)
+OF_PIECES = ("piece_busy_deviation", "piece_step_deviation")
 OF_SHORT_TRACES = ("busy_step_s", "kernels_per_step")
 _ON_CPUS = {
     *("compute_utilisation", "waiting_share", "profiled_utilisation", "maxpool_backward_share"),
-    *("busy_step_s", "traced_step_s", "trace_slowdown"),
+    *("busy_step_s", "traced_step_s", "trace_slowdown", *OF_PIECES),
 }
 OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
 
