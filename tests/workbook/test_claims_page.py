@@ -171,12 +171,8 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     later = first.replace("[1, 1]", "[1, 7]").replace("a-mark\n", "a-mark\n    mark: derived\n")
     later = later.replace("    only: {data: [d]}\n", "").replace("[s, t]", "[t]")
     reworded = later.replace("because: x", "because: y")
-    for day, text in (
-        ("2026-01-02", first),
-        ("2026-03-04", later),
-        ("2026-05-06", "no paper"),
-        ("2026-05-07", reworded),
-    ):
+    days = ("2026-01-02", "2026-03-04", "2026-05-06", "2026-05-07", "2026-05-08")
+    for day, text in zip(days, (first, later, "no paper", "", reworded), strict=True):
         (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
         for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
             environment = {**os.environ, "GIT_COMMITTER_DATE": f"{day}T12:00:00Z"}

@@ -229,7 +229,7 @@ def rules_of(text: bytes) -> dict[str, str]:
     """
     paper = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a SafeLoader
     rules = {}
-    for claim in (paper or {}).get("claims", []):
+    for claim in paper.get("claims", []):
         tests = [
             {"study": claim.get("studies", [])[:1]} | {name: test[name] for name in test if name not in DECIDES_NOTHING}
             for test in claim.get("tests", [])
@@ -243,19 +243,20 @@ def _versions(path: Path) -> list[tuple[str, dict[str, str]]]:
     try:
         if _git(path.parent, "rev-parse", "--is-shallow-repository").strip() != b"false":
             return []
-        commits = [line.split() for line in _git(path.parent, "log", "--format=%H %ct", "--", path.name).splitlines()]
+        log = _git(path.parent, "log", "--first-parent", "--format=%H %ct", "--diff-filter=AM", "--", path.name)
+        commits = [line.split() for line in log.splitlines()]
         names = b"\n".join(commit + f":./{path.name}".encode() for commit, _ in commits)
         left = _git(path.parent, "cat-file", "--batch", given=names)
     except (OSError, subprocess.CalledProcessError):
         return []
     versions = []
     for _, seconds in commits:
-        head, left = left.split(b"\n", 1)  # the object's id, its kind and its size; or that a version has no such file
-        size = 0 if head.endswith(b" missing") else int(head.split()[2])
+        head, left = left.split(b"\n", 1)  # the object's id, its kind and its size
+        size = int(head.split()[2])
         moment = datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%d %H:%M")
-        with suppress(yaml.YAMLError, AttributeError, LookupError, TypeError):  # it was no paper then
+        with suppress(yaml.YAMLError, AttributeError, LookupError, TypeError):  # it was no paper
             versions.append((moment, rules_of(left[:size])))
-        left = left[size + 1 :] if size else left
+        left = left[size + 1 :]
     return versions
 
 

@@ -6,11 +6,10 @@ by the time of a *timed* step. On a CPU the profiler slows the operators too, so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from labkit.statistics import t_quantile
@@ -168,13 +167,12 @@ def _piece_deviation(traced: Traced, seconds: Callable[[Piece], float]) -> float
     """
     if (pieces := len(traced.pieces)) < FEWEST_PIECES:
         raise Missing(f"the trace has {pieces} of the {FEWEST_PIECES} pieces that show how samples of it differ")
-    whole_s, ratios = sum(map(seconds, traced.pieces)), list[float]()
-    for piece in traced.pieces:
-        rest_s = (whole_s - seconds(piece)) / (traced.steps - piece.steps)
-        ratios.append(seconds(piece) / piece.steps / rest_s if rest_s else 0.0)
-    if min(ratios) <= 0:
+    steps = np.array([piece.steps for piece in traced.pieces])
+    spent_s = np.array([seconds(piece) for piece in traced.pieces])
+    if not (spent_s > 0).all():
         return None
-    return math.expm1(t_quantile(CONFIDENCE, math.inf) * math.sqrt(fmean(math.log(ratio) ** 2 for ratio in ratios)))
+    over_rest = spent_s / steps * (steps.sum() - steps) / (spent_s.sum() - spent_s)
+    return float(np.expm1(t_quantile(CONFIDENCE, np.inf) * np.sqrt(np.mean(np.log(over_rest) ** 2))))
 
 
 def _copy_bytes(_: Record, traced: Traced) -> float | None:
