@@ -67,6 +67,8 @@ def test_a_variant_that_is_not_on_file_is_counted_on_request() -> None:
     ten, thousand = count("resnet18", classes=10), count("resnet18")
     assert thousand.parameters - ten.parameters == 990 * (512 + 1)
     assert thousand.flop_forward - ten.flop_forward == 2 * 990 * 512
+    with pytest.raises(UserError, match="40 pixels"):
+        count("alexnet", image_px=40)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -128,11 +130,6 @@ def test_an_unknown_model_or_option_is_refused_with_the_valid_ones(arguments: di
         build(**arguments)
     for name in valid:
         assert name in str(caught.value)
-
-
-def test_an_image_size_that_cannot_be_built_cannot_be_counted() -> None:
-    with pytest.raises(UserError, match="40 pixels"):
-        count("alexnet", image_px=40)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ from workbook.report.execute import Execution
 from workbook.report.make import Request, make_render
 from workbook.report.pages import read_runs
 from workbook.report.scraps import Answer
-from workbook.words import mode_name
 
 PRECISION = "07_precision"
 # Python runs it at the start of each process of the report. A processor without BF16 needs 0.07 s for an image.
@@ -150,17 +149,6 @@ def test_a_report_of_a_study_with_training_runs_is_complete(smoke: Report) -> No
 
 
 @pytest.mark.slow
-def test_a_report_of_inference_is_complete(smoke: Report) -> None:
-    """The study measures blocks, single queries and training on a CPU."""
-    made = smoke.made("05_inference")
-    assert [record.status for record in made] == ["ok"] * 3, [record.reason for record in made]
-    answered = [record.blocks.queries for record in made if record.blocks and record.blocks.queries]
-    assert sorted(queries.images for queries in answered) == [1, 4]
-    assert all(min(queries.latency_ns) > 0 for queries in answered)
-    smoke.page("05_inference")
-
-
-@pytest.mark.slow
 def test_a_report_of_quantization_is_complete(smoke: Report) -> None:
     """The study times FP32 and INT8 of OpenVINO and the baseline. Without trained weights it says so for accuracy."""
     made = smoke.made("08_quantization")
@@ -176,31 +164,6 @@ def test_a_report_of_quantization_is_complete(smoke: Report) -> None:
     said = "needs openvino" if why_not else "no trained weights"
     assert all(said in (one.reason or "") for one in refused)
     assert said in smoke.page("08_quantization")
-
-
-@pytest.mark.slow
-def test_a_report_of_cpu_vs_gpu_is_complete_without_a_gpu(smoke: Report) -> None:
-    """The study measures the CPU alone, over numbers of threads, and its claims are not testable."""
-    made = smoke.made("06_cpu_vs_gpu")
-    for record in made:
-        assert record.status == "ok" or record.reason == missing("fp32"), record.reason
-    assert {record.trial["device"] for record in made} == {"cpu"}
-    swept = [record for record in made if record.trial["threads"]]
-    assert swept and all(record.facts["threads"] == record.trial["threads"] for record in swept)
-    assert {"strict FP32", "OpenVINO"} == {mode_name(record.as_trial) for record in made}
-    assert "not testable here" in smoke.page("06_cpu_vs_gpu")
-
-
-@pytest.mark.slow
-def test_a_report_of_several_devices_is_complete_with_two_processes(smoke: Report) -> None:
-    """The study measures scaling and messages between two Gloo ranks, and the page names claims it cannot test."""
-    made = smoke.made("03_multi_gpu")
-    assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
-    two = [record for record in made if record.trial["devices"] == 2]
-    assert {record.trial["workload"] for record in two} == {"train", "all_reduce", "peer_copy"}
-    trained = [record for record in two if record.trial["model"] == "resnet18" and record.trial["workload"] == "train"]
-    assert all(record.facts["gate"]["steps"] and record.facts["exchanged_bytes_per_step"] > 0 for record in trained)
-    assert "not testable here" in smoke.page("03_multi_gpu")
 
 
 @pytest.mark.thorough

@@ -284,7 +284,8 @@ def test_make_variables_arrive_through_the_environment_and_empty_ones_are_ignore
 
 
 def test_importing_the_command_line_and_a_worker_imports_no_framework() -> None:
-    names = ("cli", "study", "doctor", "report.make", "runner.worker", "runner.available")
+    names = ["cli", "study", "doctor", "report.make", "runner.worker", "runner.available"]
+    names += ["workloads._train_in_keras", "engines.keras.reference"]
     assert not {"torch", "tensorflow", "jax", "keras"} & {*frameworks_after(*(f"workbook.{name}" for name in names))}
 
 

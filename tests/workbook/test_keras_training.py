@@ -25,7 +25,7 @@ from labkit.errors import UserError
 from labkit.models import count
 from labkit.timing import HostClock
 from tests.faulty.campaign import records, run
-from tests.processes import frameworks_after, result_of
+from tests.processes import result_of
 from workbook.engines.keras import back_end as keras_state
 from workbook.engines.keras import reference, support
 from workbook.engines.keras.training import HostBatches
@@ -221,11 +221,6 @@ def test_keras_only_trains_and_unknown_frameworks_are_refused() -> None:
         Trial(framework="keras-tensorflw")
     assert all(Trial(framework=name).framework == name for name in FRAMEWORKS)
     assert Trial(framework="keras-jax", devices=4).processes == 1
-
-
-def test_the_modules_that_workers_import_import_no_framework() -> None:
-    worker = ("workbook.runner.worker", "workbook.workloads._train_in_keras", "workbook.engines.keras.reference")
-    assert not {"torch", "tensorflow", "jax", "keras"} & {*frameworks_after(*worker)}
 
 
 # ---- the gate, batches, the clock, memory ---------------------------------------------------------------------------
