@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-UNWINDING_S = 1.5  # in which an interrupted command completes what it writes and removes its temporary files
+UNWINDING_S = 1.0  # in which an interrupted command completes what it writes and ends its processes
+WITHOUT_CHILDREN_S = 0.5  # in which it removes its temporary files after these processes were killed
 WORDS = b"\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.\n"
 
-_requested = False
+_requested, _said = False, threading.Lock()
 
 
 def exit_on_request() -> None:
@@ -26,7 +28,7 @@ def exit_on_request() -> None:
 
 
 def unwind_on_request() -> None:
-    """Raise KeyboardInterrupt, from now on, at the first of REQUESTS, and exit UNWINDING_S later at the latest."""
+    """Raise KeyboardInterrupt, from now on, at the first of REQUESTS, and limit the time that this process goes on."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # Python writes to it at once, also while the main thread runs C code and can't raise anything.
@@ -43,18 +45,23 @@ def requested() -> bool:
 def exit_interrupted() -> NoReturn:
     """Kill all processes that this one has started, and exit in one sentence."""
     end_children()
-    _exit()
+    _say()
+    sys.exit(INTERRUPTED)
 
 
 def end_children() -> None:
-    """Kill all processes that this one has started, and those that they have started."""
+    """Kill all processes that this one has started, and those that they have started.
+
+    Multiprocessing's tracker stays: it removes what the killed have left in shared memory, and ends by itself.
+    """
     import psutil
 
     for child in psutil.Process().children(recursive=True):
         try:
-            child.kill()
-        except psutil.NoSuchProcess:
-            continue
+            if "multiprocessing.resource_tracker" not in " ".join(child.cmdline()):
+                child.kill()
+        except psutil.Error:
+            continue  # it has ended
 
 
 def end_after(wait: Callable[[], object]) -> None:
@@ -97,17 +104,24 @@ def _unwind(*_: object) -> None:
 
 
 def _limit_unwinding(reader: int) -> None:
-    """Wait for a request, and exit UNWINDING_S later. JupyterLab has handlers of its own for the same signals."""
+    """Wait for a request and limit the time after it. JupyterLab has handlers of its own for the same signals."""
     while signal.getsignal(os.read(reader, 1)[0]) is not _unwind:
         pass
     time.sleep(UNWINDING_S)
-    exit_interrupted()
+    end_children()
+    time.sleep(WITHOUT_CHILDREN_S)
+    _exit()
 
 
 def _exit() -> NoReturn:
     signal.alarm(1)  # which kills this process if nobody reads the pipe that the sentence goes to
-    try:
-        os.write(2, WORDS)
-    except OSError:
-        pass  # the terminal is closed
+    _say()
     os._exit(INTERRUPTED)
+
+
+def _say() -> None:
+    if _said.acquire(blocking=False):
+        try:
+            os.write(2, WORDS)
+        except OSError:
+            pass  # the terminal is closed

@@ -482,6 +482,13 @@ def test_a_worker_and_its_children_end_after_their_runner_is_killed(campaign, re
     assert eventually(lambda: not workers_now())
 
 
+def test_a_worker_that_an_interruption_killed_is_no_record(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "requested", lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        run([trial("kill")], report)
+    assert not records(report)
+
+
 def test_a_second_measurement_is_refused_until_the_first_ends(
     campaign, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

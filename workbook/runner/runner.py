@@ -18,6 +18,7 @@ from labkit.telemetry.summary import Telemetry
 from workbook.hardware.frameworks import is_keras, title_of
 from workbook.hardware.host import lost_gpus, write_host
 from workbook.hardware.matching import SeenDevice, why_another_device
+from workbook.lifetime import requested
 from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
 from workbook.records.other_load import other_load
 from workbook.records.shared import read_together
@@ -201,6 +202,8 @@ class _Run:
                 record(trial, outcome)
                 return pending[1:]
             if event is None:
+                if requested():  # an interrupted runner has killed it, which says nothing about the trial
+                    raise KeyboardInterrupt
                 status, reason = worker.why_it_died()
                 if not hello:
                     return self._not_started(
