@@ -40,7 +40,7 @@ LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 WEIGHTS=/folder"
-	@echo "             TIME=45m (begin no round that would end later; the first makes a complete site)"
+	@echo "             TIME=45m (begin no round that would end later; round 0 makes a complete site of small sizes)"
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
 	@echo "             KEEP_TRACES=1 (keep a file of each trace, for Perfetto or labkit trace)"
 	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"

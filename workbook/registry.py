@@ -203,6 +203,7 @@ FRAMEWORK_TITLES: dict[str, str] = {
 
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")
 PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
+SMALL = "smoke"  # the scale of round 0: its records fill pages, and nothing else
 
 
 def find_study(name: str) -> Study:

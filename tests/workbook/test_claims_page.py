@@ -148,6 +148,23 @@ def test_every_claim_appears_once_with_its_words_verdict_and_scope_or_reason(mad
             assert "synthetic32" not in verdict and "PyTorch" not in verdict, "the page says it once"
 
 
+def test_records_of_round_0_judge_no_claim_and_the_reason_says_so(tmp_path: Path) -> None:
+    put(tmp_path, "h200", passes_of(passes=1, scale="smoke"))
+    put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
+    _, findings = page_for(tmp_path, "h200", PAPERS)
+    judged = {
+        side for finding in findings for of in finding.tests if of.cases for side in finding.claim.studies_of(of.test)
+    }
+    assert POWER in judged and "01_training" not in judged
+    (reason,) = {
+        of.reason
+        for finding in findings
+        for of in finding.tests
+        if finding.claim.studies_of(of.test) == ["01_training"]
+    }
+    assert "but one run of small sizes, which judges no claim" in reason and "make report HW=h200" in reason
+
+
 def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     made: Made, soup: BeautifulSoup, tmp_path: Path
 ) -> None:

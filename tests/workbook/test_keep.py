@@ -25,7 +25,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_file_of_a_profile_is_packed_and_the_total_is_printed(report: Path) -> None:
     store = Store(report)
-    made = [record(batch=batch) for batch in range(1, 20)]
+    made = [record(batch=batch, scale="quick") for batch in range(1, 20)]
     for entry in made:
         store.append(entry)
     lines = list(pack_records("cpu"))
@@ -36,9 +36,11 @@ def test_every_file_of_a_profile_is_packed_and_the_total_is_printed(report: Path
 
 
 def test_records_of_jupyterlab_are_counted_and_packed(report: Path) -> None:
-    store, reported = Store(report), record(batch=1)
-    extra = record(batch=2).model_copy(update={"planned": reported.planned.model_copy(update={"extra": True})})
-    for entry in (reported, extra, reported.model_copy(update={"scale": "quick"})):
+    store, reported = Store(report), record(batch=1, scale="quick")
+    extra = record(batch=2, scale="quick").model_copy(
+        update={"planned": reported.planned.model_copy(update={"extra": True})}
+    )
+    for entry in (reported, extra, reported.model_copy(update={"scale": "full"})):
         store.append(entry)
     first, second, _ = pack_records("cpu")
     assert f"Records of {STUDY} on machine {HOST}: 3; " in first
@@ -46,10 +48,10 @@ def test_records_of_jupyterlab_are_counted_and_packed(report: Path) -> None:
 
 
 def test_series_are_the_same_after_packing(report: Path) -> None:
-    Store(report).append(record(batch=1))
+    Store(report).append(record(batch=1, scale="quick"))
     path = SeriesStore(report, HOST, STUDY).path
     path.parent.mkdir(parents=True)
-    rows = {"scale": "smoke", "key": "0", "pass": [1, 1], "source": "gpu0", "metric": "power_w", "t_s": [0.0, 0.5]}
+    rows = {"scale": "quick", "key": "0", "pass": [1, 1], "source": "gpu0", "metric": "power_w", "t_s": [0.0, 0.5]}
     pd.DataFrame({**rows, "value": [70.5, 701.25]}).to_parquet(path)
     before = SeriesStore(report, HOST, STUDY).read()
     list(pack_records("cpu"))
@@ -58,13 +60,31 @@ def test_series_are_the_same_after_packing(report: Path) -> None:
     )
 
 
+def test_records_and_series_of_round_0_are_not_packed(report: Path) -> None:
+    store, own = Store(report), "02_batch_size"
+    kept, small = record(batch=1, scale="quick"), [record(batch=batch) for batch in (2, 3)]
+    for entry in (small[0], kept, small[1], small[0].model_copy(update={"study": own})):
+        store.append(entry)
+    about = {"key": "0", "pass": 1, "source": "gpu0", "metric": "power_w", "t_s": [0.0, 0.5], "value": [1.0, 2.0]}
+    for study, scale in ((STUDY, ["smoke", "quick"]), (own, "smoke")):
+        path = SeriesStore(report, HOST, study).path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame({"scale": scale, **about}).to_parquet(path)
+    said = list(pack_records("cpu"))
+    assert store.read(STUDY, HOST) == [kept] and store.studies(HOST) == [STUDY]
+    assert set(SeriesStore(report, HOST, STUDY).read()["scale"]) == {"quick"}
+    assert not SeriesStore(report, HOST, own).path.exists()
+    assert [line.split(": ")[-1] for line in said if "aside/" in line] == ["2.", "1."], "nothing is deleted"
+    assert len(list((report / "records" / HOST / "aside").iterdir())) == 2
+
+
 def with_series(report: Path, host: str, day: int, *, rows: int = 2000) -> Path:
     """Write a record and the series of a host, and return the file of the series."""
     started = f"2026-01-{day:02}T00:00:00+00:00"
-    Store(report).append(record(batch=1).model_copy(update={"host": host, "started_at": started}))
+    Store(report).append(record(batch=1, scale="quick").model_copy(update={"host": host, "started_at": started}))
     path = SeriesStore(report, host, STUDY).path
     path.parent.mkdir(parents=True)
-    where = {"scale": "smoke", "key": "0", "pass": 1, "source": "gpu0", "metric": "power_w"}
+    where = {"scale": "quick", "key": "0", "pass": 1, "source": "gpu0", "metric": "power_w"}
     values = np.random.default_rng(day).normal(size=rows)
     pd.DataFrame({**where, "t_s": np.arange(rows) * values, "value": values}).to_parquet(path)
     return path

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.processes import eventually, workers_now
 from tests.workbook.made_records import blocks
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
+from workbook.records import Planned, Process, short_hash
 from workbook.records.selection import at_scale, is_complete, rounds_complete
 from workbook.records.shared import read_together
 from workbook.records.store import Store
@@ -283,10 +284,64 @@ def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
     first, made = settings(), records(twice.report)
     before = estimate_s(SOUND, first, [], "smoke")
     assert estimate_s(SOUND, first, made, "smoke") < before
-    assert estimate_s(SOUND, first, made, "full") == before, "records at smoke do not change the estimate at full"
     later = [record for record in made if record.pass_number > 1]
-    assert estimate_s(SOUND, first, later, "smoke") == before, "later passes compile and check less"
+    assert estimate_s(SOUND, first, later, "smoke") < before, "at the pace of later passes"
     assert estimate_s([], first, [], "smoke") == 0
+
+
+@pytest.mark.parametrize("pace", [0.5, 3.0])
+def test_a_scale_without_records_is_planned_at_the_pace_of_round_0(pace: float) -> None:
+    """Starting, building and compiling change with the machine; the warm-up and the timed part last as they are set."""
+    first, trials = settings(), [Trial(device="cpu", engine=engine, batch=8) for engine in ("eager", "compile")]
+    larger = first.model_copy(update={"timing": first.timing.model_copy(update={"warmup_s": 20.0, "timed_s": 100.0})})
+    timing = first.timing.model_dump(include={"warmup_s", "timed_s", "block_s"})
+    process = Process(id="p", position=0, startup_s=1.5)
+    made = [
+        blocks(
+            STUDY, small, 1, 100.0, scale="smoke", wall_s=planned_s(small, first, pace), timing=timing, process=process
+        )
+        for small in trials
+    ]
+    sized = [replace(small, batch=64) for small in trials]
+    assert estimate_s(sized, larger, made, "quick") == pytest.approx(
+        1.5 + 2 * 120.0 + pace * sum(planned_s(of, larger) - 120.0 for of in sized)
+    )
+    failed = [record.model_copy(update={"status": "crashed", "wall_s": 900.0}) for record in made]
+    assert expected_s(sized, larger, failed, "quick") == {of.key: planned_s(of, larger) for of in sized}
+
+
+def test_a_study_begins_with_round_0_until_its_first_round_is_complete(
+    report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "planned_trials", lambda _, about: sound(1 if about["scale"] == "smoke" else 2))
+    sweeps: dict[str, Any] = {STUDY: {"smoke": {}, "quick": {}}}
+    profile = tiny_profile(passes=2).model_copy(update={"sweeps": sweeps})
+    session = Session(profile=profile, host=HOST, store=Store(report), scale="quick")
+
+    def planned(force: bool = False, of: Session = session) -> dict[int, int]:
+        (study,) = plan.plan_studies([STUDY], session=of, force=force)
+        assert bool(study.small) == (0 in study.missing)
+        return {number: missing.trials for number, missing in study.missing.items()}
+
+    quick = dict.fromkeys(range(1, 5), 2)
+    assert planned() == {0: 1, **quick}
+    assert planned(of=replace(session, scale="smoke")) == dict.fromkeys(range(1, 5), 1), "that is the whole report"
+    assert planned(of=replace(session, profile=tiny_profile(passes=2))) == quick, "the profile has no small sizes"
+    (study,) = plan.plan_studies([STUDY], session=session)
+    assert "2 configurations, 8 runs:" in study.line(), "without those of round 0"
+    assert "in 5 rounds; a complete site of small sizes after round 0" in plan.line_of_rounds([study])
+
+    def measured(scale: str, trials: list[Trial], status: str = "ok") -> None:
+        about: dict[str, Any] = {"scale": scale, "status": status, "host": HOST.id, "versions": {}}
+        about["planned"] = Planned(passes={short_hash(of.key): 4 for of in trials}, order_seed=1)
+        for of in trials:
+            Store(report).append(blocks(STUDY, of, 1, 100.0, **about))
+
+    measured("smoke", sound(1), status="crashed")
+    assert planned() == {0: 0, **quick}, "it is not measured again"
+    measured("quick", sound(2))
+    assert planned() == {**quick, 1: 0}
+    assert planned(force=True) == {0: 1, **quick}
 
 
 def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measured) -> None:
@@ -372,7 +427,7 @@ def test_a_plan_for_absent_hardware_has_the_times_of_the_host_that_pages_show(re
     measured = replace(wanted, data="synthetic32", data_checksum="00000000")
     store.append(blocks(STUDY, measured, 1, 100.0, host="f" * 12, scale="smoke", wall_s=500.0))
     elsewhere = what_is_missing([wanted], STUDY, session)[1]
-    assert elsewhere == (1, together_s([wanted], {wanted.key: 500.0})) != guess
+    assert elsewhere == (1, together_s([wanted], {wanted.key: 500.0}, startup_s=2.0)) != guess
 
 
 def settings(number: int = 1) -> Pass:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.workbook.test_records import STUDY, record
 from workbook.records import PROTOCOL, Planned, Record, parse_line, short_hash
@@ -79,12 +80,13 @@ def test_a_host_of_the_newest_protocol_is_shown(store: Store) -> None:
 
 
 def test_a_host_of_one_round_gives_way_to_one_of_two_rounds_of_an_earlier_protocol(store: Store) -> None:
-    store.append(record(host="new", passes=2))
-    store.append(record(host="old", protocol=PROTOCOL - 1, passes=2))
+    planned: dict[str, Any] = {"scale": "quick", "passes": 2}
+    store.append(record(host="new", **planned))
+    store.append(record(host="old", protocol=PROTOCOL - 1, **planned))
     assert host_to_show(store, STUDY, None) == "new"
-    store.append(record(host="old", protocol=PROTOCOL - 1, number=2, passes=2))
+    store.append(record(host="old", protocol=PROTOCOL - 1, number=2, **planned))
     assert host_to_show(store, STUDY, None) == "old", "a single run has no interval"
-    store.append(record(host="new", number=2, passes=2))
+    store.append(record(host="new", number=2, **planned))
     assert host_to_show(store, STUDY, None) == "new"
 
 
@@ -176,6 +178,13 @@ def test_this_host_is_shown_or_else_the_newest_complete_or_else_the_newest(store
     for host in ("x", "z", "y"):
         beginnings.append(record(host=host, plan=(64, 8)))
     assert host_to_show(beginnings, STUDY, None) == "y"
+
+
+def test_a_host_with_round_0_alone_is_shown_only_there(store: Store) -> None:
+    store.append(record(host="measured", scale="quick", started_at="2026-01-01T00:00:00+00:00"))
+    store.append(record(host="begun", started_at="2026-02-01T00:00:00+00:00"))
+    assert host_to_show(store, STUDY, None) == host_to_show(store, STUDY, "elsewhere") == "measured"
+    assert host_to_show(store, STUDY, "begun") == "begun"
 
 
 def extra(batch: int, scale: str = "smoke") -> Record:

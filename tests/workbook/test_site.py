@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.workbook.made_telemetry import PAPERS, hopper, made
 from workbook.claims.papers import Paper, committed
-from workbook.claims.reports import evidence
+from workbook.claims.reports import evidence, recorded
 from workbook.hardware.host import Host
 from workbook.hardware.profile import load_profile
 from workbook.records import PROTOCOL, Blocks, Planned, Record, short_hash
@@ -28,7 +28,7 @@ from workbook.registry import COMPARISON, STUDIES
 from workbook.report import pages, scraps
 from workbook.report.html import external_urls
 from workbook.report.pages import StudyRun, read_runs, write_run
-from workbook.results import Results
+from workbook.results import Results, load
 from workbook.show import table
 from workbook.trials.trial import NO_DATA, Trial
 
@@ -307,8 +307,8 @@ def report(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "h200"
 
 
-def row_of(report: Path, study: str) -> str:
-    pages.write_site(report, load_profile("h200"), HERE)
+def row_of(report: Path, study: str, waiting: dict[str, float] | None = None) -> str:
+    pages.write_site(report, load_profile("h200"), HERE, waiting or {})
     return rows_of(report)[study]
 
 
@@ -331,6 +331,18 @@ def test_the_index_links_the_comparison_once_it_exists(report: Path) -> None:
     assert_sound(report / "index.html")
 
 
+def test_profiles_with_round_0_alone_are_not_compared(report: Path) -> None:
+    put(report.parent, "h200", passes_of())
+    put(report.parent, "h200", passes_of(passes=1, scale="smoke", host=C))
+    put(report.parent, "h100", passes_of(passes=1, scale="smoke"))
+    assert "Only one device file has records here." in row_of(report, COMPARISON)
+    seen = evidence(None)
+    assert {records.profile.name for records in recorded(seen).selected} == {"h200"}
+    assert [side.results.profile.name for side in seen.sides(TRAINING, across=True)] == ["h200"] * len(TRIALS)
+    everywhere = load("h200").frame(hosts="all")
+    assert set(everywhere["scale"]) == {"quick"}, "nor are hosts pooled with round 0 of another host"
+
+
 def test_the_index_asks_to_measure_then_to_render_a_study(report: Path) -> None:
     assert " not measured make report HW=h200 STUDY=training" in row_of(report, TRAINING)
     write_run(report, TRAINING, ran(TRAINING, mode="render", command="make render HW=h200"))
@@ -340,6 +352,22 @@ def test_the_index_asks_to_measure_then_to_render_a_study(report: Path) -> None:
     executed(report / "14_former.ipynb", headline="A study that this version does not have.")
     write_run(report, "14_former", ran("14_former"))
     assert " not rendered It has records. make render HW=h200 STUDY=training" in row_of(report, TRAINING)
+
+
+def test_the_index_marks_the_numbers_of_round_0_until_a_larger_scale_replaces_them(report: Path) -> None:
+    assert "waiting This report measures it until about" in row_of(report, TRAINING, {TRAINING: 60.0})
+    put(report.parent, "h200", passes_of(passes=1, scale="smoke"))
+    executed(report / f"{TRAINING}.ipynb", headline="VGG-16 is fastest.")
+    write_run(report, TRAINING, ran(TRAINING, scale="smoke"))
+    pages.write_page(report, TRAINING, load_profile("h200"), ran(TRAINING, scale="smoke"))
+    small = row_of(report, TRAINING, {POWER: 1.0, TRAINING: 60.0})
+    assert re.search(
+        r"VGG-16 is fastest. Small sizes, one run; this report replaces it until about \d\d:\d\d UTC.", small
+    )
+    assert "VGG-16 is fastest. Small sizes, one run. make report HW=h200 STUDY=training" in row_of(report, TRAINING)
+    assert "Exceptions: 1 study at small sizes." in page_of(report, "index.html")
+    put(report.parent, "h200", passes_of(passes=1))
+    assert "Small sizes" not in row_of(report, TRAINING)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"studies": 3}', '{"studies": {"01_training": {"status": 1}}}'])
@@ -359,12 +387,16 @@ def test_a_damaged_file_of_runs_counts_as_none(content: str, tmp_path: Path) -> 
             [(PROTOCOL, 1), (PROTOCOL, 5), (2, 6)],
             ["1 study by the older protocol 2", "2 studies with fewer rounds than planned so far"],
         ),
+        ([(PROTOCOL, 0), (PROTOCOL, 6)], ["1 study with fewer rounds than planned so far", "1 study at small sizes"]),
     ],
 )
 def test_the_index_counts_the_studies_that_an_exception_concerns(
     measured: list[tuple[int, int]], shown: list[str]
 ) -> None:
-    studies: Any = [SimpleNamespace(protocol=protocol, rounds=(complete, 6)) for protocol, complete in measured]
+    studies: Any = [
+        SimpleNamespace(protocol=protocol, rounds=(complete, 6), is_small=not complete)
+        for protocol, complete in measured
+    ]
     assert pages._exceptions(studies) == shown
 
 

@@ -132,15 +132,19 @@ class Evidence:
     _sides: dict[tuple[str, str], list[Side]] = field(default_factory=dict)  # each table is made once
 
     def sides(self, study: str, *, across: bool) -> list[Side]:
-        """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
+        """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all.
+
+        Records of round 0 are no evidence: one run of small sizes.
+        """
         names = self.profiles if across or self.profile is None else (self.profile,)
         return [side for name in names for side in self._sides_of(name, study)]
 
     def _sides_of(self, profile: str, study: str) -> list[Side]:
         place = (profile, study)
         if place not in self._sides:
-            table = Results([self.results(*place)], partial(self.others, *place))
-            self._sides[place] = [Side(table, trial) for trial in self.results(*place).by_trial]
+            shown = self.results(*place)
+            table = Results([shown], partial(self.others, *place))
+            self._sides[place] = [] if shown.is_small else [Side(table, trial) for trial in shown.by_trial]
         return self._sides[place]
 
 

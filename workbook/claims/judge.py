@@ -77,7 +77,9 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     if not sides:
         if evidence.profile is None:
             return Judged(test, (), f"no device file has records of {study}")
+        small = any(evidence.results(evidence.profile, name).is_small for name in studies)
         no_records = f"no records of {study} on {device_titles([evidence.profile])}"
+        no_records += " but one run of small sizes, which judges no claim" if small else ""
         unreadable = [why for name in studies if (why := evidence.unreadable.get((evidence.profile, name)))]
         if unreadable:
             return Judged(test, (), "; ".join(unreadable))

@@ -56,8 +56,9 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
 
 
 def recorded(seen: Evidence) -> Recorded:
-    """Return the results that the pages of these profiles show; studies without records are left out."""
-    return Recorded([records for name in seen.profiles for study in STUDIES if (records := seen.results(name, study))])
+    """Return the results that the pages of these profiles show; what is without records or from round 0 is left out."""
+    shown = [records for name in seen.profiles for study in STUDIES if (records := seen.results(name, study))]
+    return Recorded([records for records in shown if not records.is_small])
 
 
 def verdicts(seen: Evidence, study: str | None = None) -> Findings:

@@ -13,7 +13,7 @@ from labkit.errors import LabkitError
 from workbook.records import PROTOCOL, Record, short_hash
 from workbook.records.shared import read_together
 from workbook.records.store import Store
-from workbook.registry import SCALES
+from workbook.registry import SCALES, SMALL
 
 
 def latest(records: Iterable[Record], protocol: int = PROTOCOL) -> list[Record]:
@@ -133,8 +133,8 @@ def scale_to_show(records: list[Record]) -> str | None:
 def host_to_show(store: Store, study: str, here: str | None) -> str | None:
     """Return `here` if a report measured there, else the best other host.
 
-    Hosts with two complete rounds come first, because a single run has no interval, and then hosts with one. Among them
-    the newest protocol decides, then more complete rounds, then the newest records.
+    Hosts with two complete rounds come first, because a single run has no interval, and then hosts with one. Round 0
+    does not count. Among them the newest protocol decides, then more complete rounds, then the newest records.
     """
 
     def rank(host: str) -> tuple[bool, bool, int, int, int, str]:
@@ -145,7 +145,8 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
         rounds = rounds_complete(records, scale) if scale else 0
         protocol = shown[0].protocol if shown else 0
         newest = max((record.started_at for record in records), default="")
-        return reported, host == here, min(rounds, 2), protocol, rounds, newest
+        counted = 0 if scale == SMALL else min(rounds, 2)
+        return reported, host == here, counted, protocol, rounds, newest
 
     hosts = store.hosts(study)
     return max(hosts, key=rank) if len(hosts) > 1 else next(iter(hosts), None)

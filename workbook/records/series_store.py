@@ -78,10 +78,17 @@ class SeriesStore:
             new = pd.concat([kept[~same], new], ignore_index=True)
         self._write(new)
 
-    def rewrite(self) -> None:
-        """Rewrite the file, if it exists, in the present format. Raise OSError if it cannot be read or written."""
-        if self.path.is_file():
-            self._write(self.read())
+    def rewrite(self, *, without: str) -> None:
+        """Rewrite the file, if it exists, in the present format, `without` the series of a scale; delete an empty one.
+
+        Raise OSError if it cannot be read or written.
+        """
+        kept = self.read()
+        kept = kept[kept["scale"] != without]
+        if len(kept):
+            self._write(kept)
+        else:
+            self.path.unlink(missing_ok=True)
 
     def _write(self, rows: pd.DataFrame) -> None:
         rows = rows.astype(dict.fromkeys(("scale", "key", "source", "metric"), "category"))

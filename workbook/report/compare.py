@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
+from itertools import islice
 
-from labkit.errors import UserError, unknown
+from labkit.errors import LabkitError, UserError, unknown
 from labkit.files import temporary_folder
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.host import this_host
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
-from workbook.registry import COMPARISON
+from workbook.records.store import Store
+from workbook.registry import COMPARISON, SMALL, STUDIES
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.exchange import write_exchange
 from workbook.report.execute import execute
@@ -38,8 +40,17 @@ def make_compare(baseline: str = "") -> int:
 
 
 def is_comparable() -> bool:
-    """Return whether at least two profiles have records."""
-    return len({path.parents[2] for path in reports_folder().glob("*/records/*/*.jsonl*")}) > 1
+    """Return whether at least two profiles have records beyond round 0."""
+    stores = (Store(path.parent) for path in sorted(reports_folder().glob("*/records")))
+    return len(list(islice(filter(_has_rounds, stores), 2))) > 1
+
+
+def _has_rounds(store: Store) -> bool:
+    files = ((study, host) for study in STUDIES for host in store.hosts(study))
+    try:
+        return any(record.scale != SMALL for file in files for record in store.read(*file))
+    except LabkitError:  # the comparison names the file
+        return True
 
 
 def write_comparison(baseline: str = "", rendering: str = "") -> str | None:

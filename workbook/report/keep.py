@@ -10,7 +10,7 @@ from workbook.hardware.profile import load_profile
 from workbook.records.selection import host_to_show
 from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
-from workbook.registry import STUDIES
+from workbook.registry import SMALL, STUDIES
 from workbook.results import reports_folder
 from workbook.runner.lock import only_measurement
 
@@ -20,7 +20,8 @@ LIMIT_BYTES = 10_000_000  # of a profile's committed records, hosts and series
 def pack_records(hw: str) -> Iterator[str]:
     """Compress a profile's records and rewrite its series; yield a sentence per study and host, and the total size.
 
-    Records that were measured in JupyterLab are packed too: they are lines of the same files. If the total exceeds
+    Records of round 0 are moved aside, and their series dropped: nobody else needs them. Records that were measured in
+    JupyterLab are packed, because they are lines of the same files. If the total exceeds
     `LIMIT_BYTES`, series of hosts that no page shows are deleted, with a sentence each. Raise UserError without a
     profile, or while another measurement runs on this machine.
     """
@@ -33,10 +34,13 @@ def pack_records(hw: str) -> Iterator[str]:
             for host in store.hosts(study):
                 plain, series = store.path(host, study), SeriesStore(report, host, study)
                 before = _size(plain) + _size(series.path)
-                packed = store.pack(host, study)
-                series.rewrite()
-                after = _size(packed) + _size(series.path)
-                records = store.read(study, host)
+                if moved := store.move_aside(study, host, SMALL):
+                    yield f"Records of {study} on machine {host} at small sizes, moved into aside/: {moved:,}."
+                series.rewrite(without=SMALL)
+                if not (records := store.read(study, host)):
+                    store.path(host, study).unlink()
+                    continue
+                after = _size(store.pack(host, study)) + _size(series.path)
                 extra += sum(record.planned.extra for record in records)
                 was = f" ({before / 1e6:.2f} MB before)" if after != before else ""
                 yield f"Records of {study} on machine {host}: {len(records):,}; {after / 1e6:.2f} MB{was}."

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from labkit.errors import UserError
 from labkit.files import remove_leftovers
@@ -16,8 +18,9 @@ from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import Profile, load_profile
 from workbook.options import open_session
 from workbook.records.store import Store
+from workbook.registry import SMALL
 from workbook.report.generate import write_profile
-from workbook.report.pages import write_site
+from workbook.report.pages import read_runs, write_site
 from workbook.report.plan import StudyPlan, chosen_studies, line_of_rounds, plan_studies
 from workbook.report.rendering import write_pages
 from workbook.report.rounds import Rounds
@@ -96,13 +99,14 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
 
 
 def make_report(request: Request) -> int:
-    """Measure missing trials by rounds and render the site after the first round and after the last.
+    """Measure missing trials by rounds, and render the site after round 0, after the first round and after the last.
 
-    Return 0, 1 if a study failed, 2 if all failures are user mistakes. Raise UserError if TIME= is too short for the
-    first round.
+    Round 1 replaces the pages of round 0 one by one. Return 0, 1 if a study failed, 2 if all failures are user
+    mistakes. Raise UserError if TIME= is too short for a complete site.
     """
     began = time.monotonic()
     session, plans = make_plan(request)
+    small = replace(session, scale=SMALL)
     print(f"Plan at scale {request.scale}:")
     for plan in plans:
         print(plan.line())
@@ -116,20 +120,48 @@ def make_report(request: Request) -> int:
         rounds.check_time()
         if request.force:
             for plan in plans:
-                session.store.move_aside(plan.study, session.host.id, session.scale)
+                for scale in {session.scale, SMALL if plan.small else session.scale}:
+                    session.store.move_aside(plan.study, session.host.id, scale)
+        studies = [plan.study for plan in plans]
+        begun_small = [plan.study for plan in plans if plan.small]
+        renewed: set[str] = set()
+        code = 0  # of the pages of round 0
 
-        def rendered(*, is_last: bool) -> int:
-            studies = [plan.study for plan in plans]
+        def rendered(chosen: Sequence[str], of: Session = session, *, is_last: bool = False, **waiting: Any) -> int:
+            failed = {study: how for study, how in rounds.failed.items() if study in chosen}
             command = request.command("report")
-            return write_pages(session, "measure", studies, command, unmeasured=rounds.failed, is_last=is_last)
+            return write_pages(of, "measure", chosen, command, unmeasured=failed, is_last=is_last, **waiting)
 
-        def after_study(waiting: dict[str, float]) -> None:  # the index exists from the first study on
-            write_site(report, session.profile, session.host, waiting)
+        def after_study(number: int, study: str, waiting: dict[str, float]) -> None:
+            if number == 1 and study in begun_small:
+                rendered([study], waiting=waiting)
+                renewed.add(study)
+            elif waiting:  # the index exists from the first study on
+                write_site(report, session.profile, session.host, waiting)
 
+        if session.scale != SMALL and rounds.expected_s and 0 not in rounds.expected_s:
+            # The report that measured round 0 or 1 may have ended before it rendered the pages.
+            shown_small = _with_small_page(small)
+            if lacking := [study for study in begun_small if study not in shown_small]:
+                rendered(lacking, small)
+            if late := [study for study in studies if study in shown_small and study not in begun_small]:
+                rendered(late)
+                renewed.update(late)
         for number in rounds.measured(after_study):
-            if number == 1 and rounds.follows(number):
-                rendered(is_last=False)
-        return rendered(is_last=True)
+            if number == 0:
+                rounds.plans = plan_studies(studies, session=session)  # it told the pace of this machine
+                code = rendered(begun_small, small, is_last=not rounds.follows(0))
+            elif number == 1 and rounds.follows(1) and (rest := [name for name in studies if name not in renewed]):
+                rendered(rest)
+        unchanged = {study for study in begun_small if study not in renewed and study not in rounds.failed}
+        rest = [study for study in studies if study not in unchanged]
+        return (rendered(rest, is_last=True) if rest else 0) or (code if unchanged else 0)
+
+
+def _with_small_page(small: Session) -> set[str]:
+    """Return the studies whose page was rendered last from round 0 of this machine."""
+    runs = read_runs(small.store.report)
+    return {study for study, run in runs.items() if (run.scale, run.host) == (small.scale, small.host.id)}
 
 
 def make_render(request: Request) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -57,7 +57,7 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A study on the index. `reason` says why it is not ok, and `command` mends that; `page` is a relative link."""
+    """A study on the index. `reason` says what it lacks, and `command` mends that; `page` is a relative link."""
 
     question: str
     status: Literal["ok", "waiting", "failed", "not rendered", "not measured"]
@@ -166,10 +166,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     }
     write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:2])
     rows = {
-        study: _waiting(study, waiting)
-        if study in waiting
-        else _study_row(study, report, seen, runs.get(study), runnable=profile.runnable)
-        for study in STUDIES
+        study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
     }
     made = figures(results) if results.selected else []
     write_template(
@@ -218,6 +215,7 @@ def _exceptions(shown: Sequence[StudyRecords]) -> list[str]:
     counts["with fewer rounds than planned so far"] = sum(
         complete < planned for complete, planned in (results.rounds for results in shown)
     )
+    counts["at small sizes"] = sum(results.is_small for results in shown)
     return [
         f"{'all' if count == len(shown) > 1 else count} stud{'y' if count == 1 else 'ies'} {text}"
         for text, count in counts.items()
@@ -238,15 +236,22 @@ def _devices(report: Path) -> list[tuple[str, str]]:
     return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
 
 
-def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:
-    """Return the row of a study that a report has not measured yet. It stays true if the report is interrupted."""
+def _until(study: str, waiting: Mapping[str, float]) -> str:
+    """Return when a running report should have measured a waiting study. It stays true if the report is interrupted."""
     place = list(waiting).index(study) + 1
     ready = datetime.now(UTC) + timedelta(seconds=sum(list(waiting.values())[:place]))
-    reason = f"Expected at about {ready:%H:%M} UTC on {ready:%d %B}. If that has passed, repeat the report's command."
-    return StudyRow(STUDIES[study].question, "waiting", reason)
+    return f"{ready:%H:%M} UTC on {ready:%d %B}"
 
 
-def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *, runnable: bool = True) -> StudyRow:
+def _study_row(
+    study: str,
+    report: Path,
+    seen: Evidence,
+    run: StudyRun | None,
+    waiting: Mapping[str, float],
+    *,
+    runnable: bool = True,
+) -> StudyRow:
     question = STUDIES[study].question
     if study == COMPARISON:
         if (report.parent / "comparison" / "index.html").is_file():
@@ -258,6 +263,10 @@ def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *
     page = f"{study}.html" if (report / f"{study}.html").is_file() else ""
     again = f"HW={report.name} STUDY={STUDIES[study].name}"
     measured = seen.results(report.name, study)
+    is_small = measured.is_small and run is not None and run.status == "ok" and page
+    if study in waiting and not is_small:
+        reason = f"Expected at about {_until(study, waiting)}. If that has passed, repeat the report's command."
+        return StudyRow(question, "waiting", reason)
     if unreadable := seen.unreadable.get((report.name, study)):
         return StudyRow(question, "failed", unreadable, page=page)
     if run and run.status == "failed":
@@ -266,7 +275,12 @@ def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *
         return StudyRow(question, "not measured", "", f"make report {again}" if runnable else "", page)
     if not run or not page:
         return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
-    return _answered(question, report / f"{study}.ipynb", page)
+    row = _answered(question, report / f"{study}.ipynb", page)
+    if not is_small or row.status != "ok":
+        return row
+    if study not in waiting:
+        return replace(row, reason="Small sizes, one run.", command=f"make report {again}")
+    return replace(row, reason=f"Small sizes, one run; this report replaces it until about {_until(study, waiting)}.")
 
 
 def _answered(question: str, notebook: Path, page: str) -> StudyRow:

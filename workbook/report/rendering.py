@@ -43,12 +43,13 @@ def write_pages(
     *,
     unmeasured: Mapping[str, Execution] = MappingProxyType({}),
     is_last: bool = True,
+    waiting: Mapping[str, float] = MappingProxyType({}),
 ) -> int:
     """Execute the notebooks and write pages and site. Return the exit code of the report.
 
     The exit code is 0, 1 if a study failed, or 2 if all failures are user mistakes. `mode` is `measure` or `render`,
     and `command` is the user's. `unmeasured` holds why studies could not be measured; their notebooks do not run.
-    Unless `is_last`, the report goes on and renders the pages again.
+    Unless `is_last`, the report goes on and renders the pages again. `waiting` is as in `write_site`.
     """
     profile, host, report = session.profile, session.host, session.store.report
     before = read_runs(report)
@@ -89,8 +90,9 @@ def write_pages(
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-    write_site(report, profile, host)
-    print(f"The report: {as_typed(report / 'index.html')}")
+    write_site(report, profile, host, waiting)
+    if not waiting:
+        print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
         asked = len({*studies, *failed})
         print(

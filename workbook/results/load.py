@@ -63,9 +63,9 @@ def without_records(hw: str, studies: Sequence[str]) -> str:
 
 
 def other_hosts(shown: Sequence[StudyRecords]) -> list[StudyRecords]:
-    """Return the records of the same profiles and studies on their other hosts."""
+    """Return the records of the same profiles, studies and scales on their other hosts."""
     return [
-        records_of_host(of.profile, of.study, store=of.store, host_id=host)
+        records_of_host(of.profile, of.study, store=of.store, host_id=host, scale=of.scale)
         for of in shown
         if of.store
         for host in of.store.hosts(of.study.id)

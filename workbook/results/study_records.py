@@ -15,7 +15,7 @@ from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
 from workbook.records.other_load import other_load
 from workbook.records.store import Store
-from workbook.registry import Study
+from workbook.registry import SMALL, Study
 from workbook.results.from_result import value_of
 from workbook.statistics import log_interval
 from workbook.trials.trial import Trial, configuration
@@ -139,6 +139,11 @@ class StudyRecords:
     def beside_others(self) -> int:
         """The number of runs during which others used the machine: see `workbook.records.other_load`."""
         return sum(bool(other_load(record.telemetry, first=not record.process.position)) for record in self.records)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether these are records of round 0: pages of this machine show them, and nothing else uses them."""
+        return bool(self.records) and self.scale == SMALL
 
     def passes(self) -> list[int]:
         """Return the pass numbers that have records."""

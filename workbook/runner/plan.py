@@ -97,9 +97,11 @@ def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
 
 
 def estimate_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> float:
-    """Return the seconds of a pass's trials, from this host's records of like passes, else from `planned_s`."""
-    trials = list(trials)
-    return together_s(trials, expected_s(trials, of_pass, records, scale))
+    """Return the seconds of a pass's trials, as `expected_s`, with the start of their processes."""
+    trials, records = list(trials), list(records)
+    startups_s = [record.process.startup_s for record in records if record.process.startup_s]
+    startup_s = median(startups_s) if startups_s else STARTUP_S
+    return together_s(trials, expected_s(trials, of_pass, records, scale), startup_s)
 
 
 def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> dict[str, float]:
@@ -107,25 +109,47 @@ def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
 
     Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither. A trial
     without a record of its own takes as long as on other data: a plan for other hardware knows no data. A trial that
-    this machine could not run is expected to be refused again.
+    this machine could not run is expected to be refused again. Without such records, `planned_s` counts at the pace of
+    all records, of which those of round 0 are the first.
     """
     wall_s: dict[str | Trial, list[float]] = {}
-    for record in latest(records):
+    records = latest(records)
+    pace = pace_of(records, of_pass)
+    for record in records:
         alike = (record.pass_number == 1, record.short) == (of_pass.number == 1, of_pass.short)
         if record.status in ("ok", "unsupported") and record.scale == scale and alike:
             for key in (record.key, without_data(record.as_trial)):
                 wall_s.setdefault(key, []).append(record.wall_s)
     recorded = {t.key: wall_s.get(t.key) or wall_s.get(without_data(t)) for t in trials}
-    return {t.key: median(seconds) if (seconds := recorded[t.key]) else planned_s(t, of_pass) for t in trials}
+    return {t.key: median(seconds) if (seconds := recorded[t.key]) else planned_s(t, of_pass, pace) for t in trials}
 
 
-def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:
+def pace_of(records: Iterable[Record], of_pass: Pass) -> float:
+    """Return the seconds that results took over their planned seconds, both without warm-up and timed part.
+
+    These parts last as long as they are set to, on any machine. Without results the pace is 1.
+    """
+    took_s = due_s = 0.0
+    for record in records:
+        timing = of_pass.timing.model_copy(update=record.timing)
+        like = of_pass.model_copy(update={"number": record.pass_number, "timing": timing, "short": record.short})
+        whole_s, set_s = planned_s(record.as_trial, like), planned_s(record.as_trial, like, 0.0)
+        if record.status == "ok" and record.timing and whole_s > set_s:  # a refusal has no such parts
+            took_s += max(0.0, record.wall_s - set_s)
+            due_s += whole_s - set_s
+    return took_s / due_s if due_s else 1.0
+
+
+def together_s(trials: Sequence[Trial], expected: Mapping[str, float], startup_s: float = STARTUP_S) -> float:
     """Return the seconds of a sequence of trials, with the start of one process per framework."""
-    return sum(expected[trial.key] for trial in trials) + STARTUP_S * len({trial.framework for trial in trials})
+    return sum(expected[trial.key] for trial in trials) + startup_s * len({trial.framework for trial in trials})
 
 
-def planned_s(trial: Trial, of_pass: Pass) -> float:
-    """Return the seconds of a trial without records: building, compiling, warm-up, timed part, scoring and trace."""
+def planned_s(trial: Trial, of_pass: Pass, pace: float = 1.0) -> float:
+    """Return the seconds of a trial without records: building, compiling, warm-up, timed part, scoring and trace.
+
+    All but the warm-up and the timed part change with the machine's `pace`.
+    """
     if missing_from(trial.framework) and is_keras(trial.framework):
         return REFUSED_S
     first, timing = of_pass.number == 1, of_pass.timing
@@ -141,12 +165,14 @@ def planned_s(trial: Trial, of_pass: Pass) -> float:
         if not can_train(trial):
             return REFUSED_S
         once_s += TRAIN_WEIGHTS_S if first else 0.0
-    warmup_s = 0.0 if trial.epochs else timing.warmup_s
+    set_s = timing.warmup_s + timed_s(trial, timing)
+    if trial.epochs:
+        once_s, set_s = once_s + timed_s(trial, timing), 0.0
     scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
     traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)
     trace_s = TRACE_S + traced_s if trial.traced_iterations else 0.0
     trace_s += trial.steps_before * (CAPTURED_BEFORE_S if "graph" in trial.engine else STEP_BEFORE_S)
-    return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
+    return pace * (OVERHEAD_S + once_s + scoring_s + trace_s) + set_s
 
 
 def timed_s(trial: Trial, timing: Timing) -> float:
