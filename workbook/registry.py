@@ -204,6 +204,9 @@ FRAMEWORK_TITLES: dict[str, str] = {
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")
 PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
 SMALL = "smoke"  # the scale of round 0: its records fill pages, and nothing else
+# Short passes of trials that the host delays, by device; at other scales as many as full passes. On recorded runs an
+# interval of four runs is half as wide again as one of six. A GPU's launch rate is compared between two short passes.
+SHORT_PASSES: dict[str, dict[str, int]] = {"quick": {"cuda": 2, "cpu": 1}}
 
 
 def find_study(name: str) -> Study:

@@ -15,6 +15,7 @@ from workbook.workloads import build_workload
 
 torch = pytest.importorskip("torch")
 
+from workbook.engines import openvino_on_cpu  # noqa: E402
 from workbook.engines.inference_images import calibration_batches  # noqa: E402
 from workbook.engines.openvino_on_cpu import has_bf16, missing  # noqa: E402
 from workbook.hardware.limits import usable_cores  # noqa: E402
@@ -66,6 +67,20 @@ def test_the_facts_hold_the_layers_in_int8_and_the_calibration(int8: InferWorklo
     assert facts["threads"] == 1
     assert facts["weight_traffic_bytes_per_step"] == facts["parameters"], "a byte per weight"
     assert [name for name, _ in int8.preparations()] == ["reference", "convert", "calibrate", "compile"]
+
+
+@needs_packages
+def test_batch_sizes_share_the_ranges_of_a_network(
+    int8: InferWorkload, digits: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sought = []
+    monkeypatch.setattr(openvino_on_cpu, "quantise", lambda network, _: sought.append(network) or network)
+    larger = prepared(replace(int8.trial, batch=9, queries=3), digits)
+    larger.check()
+    assert larger.facts["calibration"]["shared"] and not sought
+    assert larger.facts["layers"] == int8.facts["layers"], "in bytes"
+    prepared(replace(int8.trial, seed=1), digits)
+    assert len(sought) == 1, "other weights have other ranges"
 
 
 @needs_packages

@@ -126,11 +126,13 @@ def test_a_value_that_the_record_withholds_says_why() -> None:
     timed = plain.model_copy(update={"result": plain.blocks.model_copy(update={"queries": queries})})
     cached = blocks(INFERENCE, compiled, 1, 400.0, facts={"compiled_regions": {"from the cache": 2}})
     cached = cached.model_copy(update={"phases_s": {"compile": 2.0}})
+    calibrated = blocks(INFERENCE, replace(asked, batch=2), 1, 400.0, facts={"calibration": {"shared": True}})
     for record, metric, fact in (
         (plain, "latency_s", NOT_PRODUCED),
         (timed, "latency_p99_s", "too few"),
         (cached, "compile_s", "cached_compile_s"),
         (cached, "first_prediction_s", NOT_PRODUCED),
+        (calibrated, "first_prediction_s", "earlier configuration"),
     ):
         assert fact in why_missing(of_records(INFERENCE, [record]), record, metric)
 

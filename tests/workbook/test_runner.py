@@ -246,20 +246,31 @@ def test_a_gate_that_was_passed_with_this_code_is_left_out(report: Path) -> None
 def test_the_number_of_passes_follows_from_the_trial_alone() -> None:
     on_gpu = {"device": "cuda", "workload": "train"}
     for fields, passes in (
-        (on_gpu, 6),
-        ({**on_gpu, "engine": "compile"}, 6),
+        (on_gpu, 5),
+        ({**on_gpu, "engine": "compile"}, 5),
         ({**on_gpu, "engine": "graph"}, 3),
         ({**on_gpu, "engine": "compile+graph"}, 3),
         ({**on_gpu, "epochs": 2}, 3),
         ({"device": "cuda", "workload": "matmul", "data": "none"}, 3),
-        ({"device": "cuda", "workload": "launch_rate", "data": "none"}, 6),
+        ({"device": "cuda", "workload": "launch_rate", "data": "none"}, 5),
         ({"device": "cuda", "workload": "idle", "data": "none"}, 3),
-        ({"device": "cpu", "workload": "matmul", "data": "none"}, 6),
-        ({"device": "cpu", "workload": "train"}, 6),
+        ({"device": "cpu", "workload": "matmul", "data": "none"}, 4),
+        ({"device": "cpu", "workload": "train"}, 4),
         ({"device": "cpu", "workload": "train", "epochs": 2}, 3),
     ):
-        assert passes_of(Trial(**fields), 3) == passes, fields  # type: ignore[arg-type]
-        assert passes_of(Trial(**fields), 1) == 1, "a scale of one pass has no short ones"  # type: ignore[arg-type]
+        trial = Trial(**fields)  # type: ignore[arg-type]
+        assert passes_of(trial, 3, "quick") == passes, fields
+        assert passes_of(trial, 6, "full") == (6 if passes == 3 else 12), fields
+        assert passes_of(trial, 1, "smoke") == 1, "a scale of one pass has no short ones"
+
+
+def test_a_pass_that_would_measure_nothing_new_is_not_planned() -> None:
+    metered, scored = Trial(device="cpu", energy_windows=1), Trial(device="cpu", workload="infer", scored=8)
+    assert passes_of(metered, 3, "quick") == 3, "a short pass measures no energy"
+    assert [passes_of(scored, full, "full") for full in (3, 6)] == [1, 1], "each pass would score the same images"
+    large, small = (Trial(model="alexnet", image_px=224, batch=batch) for batch in (168, 167))
+    assert (passes_of(large, 3, "quick"), passes_of(small, 3, "quick")) == (3, 5), "the host delays no such step"
+    assert passes_of(replace(large, device="cpu"), 3, "quick") == 4
 
 
 def test_a_short_pass_leaves_out_what_a_trial_asks_for_beside_its_blocks() -> None:

@@ -162,7 +162,7 @@ def test_each_loop_changes_one_field_of_a_baseline_that_is_traced_or_new(scale: 
     assert len(set(loops)) == len(loops) and {trial.processes for trial in loops} == {1}
     changes = pd.Series([which_change(trial.as_dict()) for trial in loops]).groupby([t.image_px for t in loops])
     every = {"", "fused", "channels_last", "tf32"}
-    expected = {32: {"", "fused"}} if scale == "smoke" else {32: every, 224: every}
+    expected = {"smoke": {32: {"", "fused"}}, "quick": {32: every}, "full": {32: every, 224: every}}[scale]
     assert changes.apply(set).to_dict() == expected
     traced_too = requests.shared(lab, profile.traced(lab, lab.sweep) + loops)
     assert len(traced_too) == len(profile.traced(lab, lab.sweep)) + len(loops) - 1, "the baseline at 32 px is one trial"

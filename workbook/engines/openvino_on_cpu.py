@@ -22,6 +22,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
@@ -153,6 +154,9 @@ def _import_openvino() -> Any:
 
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
+# The last network of this process that was quantised, by its trial without what follows quantisation. Finding ranges
+# takes longer than all that is timed, and batch sizes share them.
+_QUANTISED: dict[Trial, Any] = {}
 
 
 class OpenVinoPredictor(Predictor):
@@ -184,8 +188,12 @@ class OpenVinoPredictor(Predictor):
 
     def _calibrate(self) -> None:
         batches = calibration_batches(self.trial, self._data)
-        self._network = quantise(self._network, batches)
-        self.facts["calibration"] = facts_of(batches, self._data)
+        alike = replace(self.trial.only_timed(), batch=1, threads=0, counted=False)
+        self.facts["calibration"] = facts_of(batches, self._data) | {"shared": alike in _QUANTISED}
+        if alike not in _QUANTISED:
+            _QUANTISED.clear()
+            _QUANTISED[alike] = quantise(self._network, batches)
+        self._network = _QUANTISED[alike].clone()
 
     def compile(self) -> None:
         """Compile for the trial's batch; `facts` then says which layers multiply in which type."""

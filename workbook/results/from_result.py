@@ -86,6 +86,9 @@ def _first_prediction_s(record: Record) -> float:
     """Return the seconds to the first prediction: build, convert, calibrate, compile, capture and the first step."""
     if record.trial["workload"] != "infer":
         raise Missing
+    calibration = record.facts.get("calibration")
+    if isinstance(calibration, dict) and calibration.get("shared"):
+        raise Missing("an earlier configuration of the process had calibrated the network")
     build_s, first_s = (present(record.number(name)) for name in ("build_s", "first_step_s"))
     return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
 

@@ -18,11 +18,17 @@ from workbook.hardware.profile import Profile, Timing
 from workbook.records import Record
 from workbook.records.selection import done, host_to_show, latest
 from workbook.records.shared import read_together
+from workbook.registry import SHORT_PASSES
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
+from workbook.trials.rules import refusal
 from workbook.trials.trial import NO_DATA, Trial, refuse_retired, without_data
+from workbook.workloads import rules_of
 
+# Pixels of a GPU's batch from which its host delays no eager step: 8,192 images of 32 px, or 168 of 224 px. Runs of 14
+# such configurations on an H100 and H200s differed by 1.3 % at most. AlexNet at 64 images of 224 px differed by 7 %.
+FILLING_PX = 2**23
 # Estimates in seconds, until records of this host replace them.
 STARTUP_S = 6.0  # a worker process's start
 OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
@@ -32,7 +38,8 @@ COMPILE_S, COMPILED_S = 30.0, 7.0
 # Building in Keras, in the first pass with the process that computes PyTorch's result for the first batch.
 IN_KERAS_S, BUILT_IN_KERAS_S = 10.0, 5.0
 COMPILES = ("compile", "function", "xla")  # prefixes of the engines that compile or trace a whole step
-CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # INT8 calibration: ResNet-50's ranges from 1,250 small images
+# INT8 calibration: ResNet-50's ranges from 1,250 small images; on a CPU 10 to 17 s, which three batch sizes share
+CALIBRATE_S = {"cuda": 3.0, "cpu": 4.5}
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px scored per second; other sizes scale by their area
 TRAIN_WEIGHTS_S = 6.0  # training weights on a GPU: about 25 s once, spread over the trials that share them
 REFUSED_S = 0.4  # a trial that this machine cannot run now
@@ -42,22 +49,27 @@ STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # each step before a trace: eage
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # an epoch of a training run with its validation: a guess until it has run once
 
 
-def passes_of(trial: Trial, full: int) -> int:
-    """Return a trial's number of passes at a scale with `full` passes: trials that the host delays get twice as many.
+def passes_of(trial: Trial, full: int, scale: str) -> int:
+    """Return a trial's number of passes at a scale with `full` passes; those beyond `full` are short.
 
-    The further passes are short. A sustained trial has one. The number follows from the trial alone, never from the
-    interval reached: stopping at a narrow interval would narrow it falsely. A scale of one pass has no further passes.
+    Trials that the host delays have short passes. Energy windows have none, because a short pass measures no energy;
+    nor have steps that fill a GPU. Scored trials have one pass: every pass would score the same images with the same
+    weights. Sustained trials have one, too. The number follows from the trial alone, never from the interval reached: stopping at a narrow interval
+    would narrow it falsely. A scale of one pass has no further passes.
     """
-    if trial.is_sustained:
+    if trial.scored or trial.is_sustained:
         return 1
-    return 2 * full if trial.is_host_bound and full > 1 else full
+    fills_gpu = trial.device == "cuda" and trial.batch_of_device * trial.image_px**2 >= FILLING_PX
+    if full == 1 or not trial.is_host_bound or trial.energy_windows or fills_gpu:
+        return full
+    return full + SHORT_PASSES.get(scale, {}).get(trial.device, full)
 
 
 def passes_by_key(trials: Iterable[Trial], profile: Profile, scale: str) -> dict[str, int]:
     """Return the number of passes of each trial at a scale, by the trial's key. UserError as `refuse_retired`."""
     trials = list(trials)
     refuse_retired(trials)
-    return {trial.key: passes_of(trial, profile.passes(scale)) for trial in trials}
+    return {trial.key: passes_of(trial, profile.passes(scale), scale) for trial in trials}
 
 
 def pass_at(session: Session, study: str, number: int, *, traces: Path | None = None) -> Pass:
@@ -150,7 +162,7 @@ def planned_s(trial: Trial, of_pass: Pass, pace: float = 1.0) -> float:
 
     All but the warm-up and the timed part change with the machine's `pace`.
     """
-    if missing_from(trial.framework) and is_keras(trial.framework):
+    if (missing_from(trial.framework) and is_keras(trial.framework)) or refusal(rules_of(trial), trial, elsewhere=True):
         return REFUSED_S
     first, timing = of_pass.number == 1, of_pass.timing
     trial = trial.only_timed() if of_pass.short else trial
