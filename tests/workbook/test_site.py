@@ -355,7 +355,7 @@ def test_the_index_asks_to_measure_then_to_render_a_study(report: Path) -> None:
 
 
 def test_the_index_marks_the_numbers_of_round_0_until_a_larger_scale_replaces_them(report: Path) -> None:
-    assert "waiting This report measures it until about" in row_of(report, TRAINING, {TRAINING: 60.0})
+    assert "waiting Expected at about" in row_of(report, TRAINING, {TRAINING: 60.0})
     put(report.parent, "h200", passes_of(passes=1, scale="smoke"))
     executed(report / f"{TRAINING}.ipynb", headline="VGG-16 is fastest.")
     write_run(report, TRAINING, ran(TRAINING, scale="smoke"))

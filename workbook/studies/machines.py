@@ -15,9 +15,9 @@ from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from workbook.show.frames import INTERVAL
 from workbook.studies.sweeps import OPTIMISED, beside_references
-from workbook.studies.values import NOT_MEASURED, span_of, times
+from workbook.studies.values import span_of, times
 from workbook.trials.trial import ASKED_AFTER
-from workbook.words import VAGUE_DIGITS, heading, plural
+from workbook.words import NOT_MEASURED, VAGUE_DIGITS, heading, plural
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
