@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -35,6 +36,8 @@ def unwind_on_request() -> None:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     _handle_requests(_unwind)
     threading.Thread(target=_limit_unwinding, args=(reader,), daemon=True).start()
+    # The function that is registered first runs last. What Python would do after it takes up to a second.
+    atexit.register(_exit_soon)
 
 
 def requested() -> bool:
@@ -113,6 +116,14 @@ def _limit_unwinding(reader: int) -> None:
     _exit()
 
 
+def _exit_soon() -> None:
+    if _requested:
+        try:
+            sys.stdout.flush()
+        finally:
+            os._exit(INTERRUPTED)
+
+
 def _exit() -> NoReturn:
     signal.alarm(1)  # which kills this process if nobody reads the pipe that the sentence goes to
     _say()
@@ -125,3 +136,4 @@ def _say() -> None:
             os.write(2, WORDS)
         except OSError:
             pass  # the terminal is closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # for what libraries say of processes that were killed
