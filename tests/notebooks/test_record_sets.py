@@ -26,11 +26,12 @@ from workbook import study
 from workbook.hardware.host import this_host
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
-from workbook.records import Record
+from workbook.records import Record, short_hash
 from workbook.registry import COMPARISON, METRICS, STUDIES
 from workbook.report.pages import write_site
 from workbook.results import Results
 from workbook.results.load import REPORT_VARIABLE
+from workbook.trials.trial import SUSTAINED_WINDOWS
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
 SITE = "site"  # index, claims, papers, and machines and software
@@ -236,3 +237,23 @@ def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatc
     outputs = shown_by(ROOT / "notebooks" / "02_batch_size.ipynb", named, hw="h200", mode="render")
     answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")
     assert re.search(r"From 64 to 256 strict FP32 throughput grows:\s+ResNet-152 .* times, VGG-16 ", answer)
+
+
+def test_the_power_page_tells_how_a_minute_of_training_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_a_minute(records: list[Record]) -> list[Record]:
+        first = next(record for record in records if record.trial["engine"] == "compile+graph")
+        trial = replace(first.as_trial, image_px=224, energy_windows=SUSTAINED_WINDOWS)
+        planned = {**records[-1].planned.passes, short_hash(trial.key): 1}
+        made = first.model_copy(update={"trial": trial.as_dict(), "key": trial.key})
+        plan = records[-1].planned.model_copy(update={"passes": planned})
+        return [record.model_copy(update={"planned": plan}) for record in [*records, made]]
+
+    write_records(tmp_path, "h200", "04_power", with_a_minute)
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    monkeypatch.setattr("scrapbook.glue", lambda *_: None)
+    shown = shown_by(ROOT / "notebooks" / "04_power.ipynb", hw="h200", mode="render")
+    (answer,) = shown["answer"]
+    assert re.search(
+        r"last 15 s of a minute.*224 px, BF16 (9\d\.\d|10\d) %", said(BeautifulSoup(answer, "html.parser"))
+    )
+    assert "224 px" not in shown["table"][0], "the minute stands beside the trainings of a page, not among them"

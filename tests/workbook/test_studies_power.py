@@ -11,7 +11,7 @@ from labkit.timing.blocks import ENERGY_WINDOW_S
 from workbook.hardware.profile import load_profile
 from workbook.runner.plan import passes_of
 from workbook.studies import power
-from workbook.trials.trial import SUSTAINED_WINDOWS, Trial, grid
+from workbook.trials.trial import Trial, grid
 
 
 def planned(hw: str, scale: str) -> list[Trial]:
@@ -38,10 +38,9 @@ def test_the_last_seconds_of_a_minute_are_compared_with_the_first() -> None:
     starts = [10.0 * place for place in range(6)]
     slow = pd.DataFrame({"record": "a", "start_s": starts, "steps": 100, "step_s": [0.1, 0.1, 0.2, 0.3, 0.1, 0.11]})
     blocks = pd.concat([slow, slow.assign(record="b", step_s=0.1)])
-    about = {"model": "vgg16", "image_px": 224, "energy_windows": SUSTAINED_WINDOWS}
+    about = {"model": "vgg16", "image_px": 224, "energy_windows": 12}
     frame = pd.DataFrame([{"record": "a", "precision": "bf16", **about}, {"record": "b", "precision": "tf32", **about}])
     assert power.last_over_first(frame, blocks) == "VGG-16, 224 px, BF16 90.9 %, VGG-16, 224 px, TF32 100 %"
     failed = frame.assign(record="c").head(1)
     assert power.last_over_first(failed, blocks) == "VGG-16, 224 px, BF16 not measured"
     assert power.last_over_first(frame.iloc[:0], blocks.iloc[:0]) == "not measured"
-    assert power.is_sustained(pd.concat([frame, frame.assign(energy_windows=3)])).tolist() == [True, True, False, False]

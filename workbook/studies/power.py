@@ -12,6 +12,7 @@ from workbook.trials.trial import SUSTAINED_WINDOWS, Trial
 from workbook.words import NOT_MEASURED
 
 _MINUTE = ["model", "image_px", "precision"]
+NO_MASTERS = {"optimizer": "sgd_fused"}  # only BF16 weights have FP32 masters
 EDGE_S = 15  # the first and the last seconds of a sustained training
 
 
@@ -25,13 +26,9 @@ def sustained(lab: Planner) -> list[Trial]:
     if lab.profile.device.board_power_w is None:
         return []
     about = {"workload": "train", "model": large["large"], "image_px": large["large_px"], "batch": large["large_batch"]}
-    modes = [recipes.optimised_in(precision) for precision in sweep["sustained"]]
-    return [trial for mode in modes for trial in lab.trials(**about, **mode, energy_windows=SUSTAINED_WINDOWS)]
-
-
-def is_sustained(frame: pd.DataFrame) -> pd.Series:
-    """Return which rows of a table of results are of trainings that last for a minute."""
-    return frame["energy_windows"] >= SUSTAINED_WINDOWS
+    about |= {**recipes.COMPILED, "energy_windows": SUSTAINED_WINDOWS}
+    modes = [{"precision": name} | ({} if name == "bf16" else NO_MASTERS) for name in sweep["sustained"]]
+    return [trial for mode in modes for trial in lab.trials(**about | mode)]
 
 
 def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> str:

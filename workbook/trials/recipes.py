@@ -153,11 +153,6 @@ def in_precision(mode: str, precision: str) -> Recipe:
     return {**of_mode, **layout, "precision": precision}
 
 
-def optimised_in(precision: str) -> Recipe:
-    """Return the compiled recipe of a GPU's training in a precision; only in BF16 it has FP32 master weights."""
-    return COMPILED if precision == "bf16" else {**COMPILED, "precision": precision, "optimizer": "sgd_fused"}
-
-
 # Inference on a GPU: batch norm folded, weights and images in BF16, the whole prediction in one launch.
 PREDICTED: Recipe = {"engine": "graph", "precision": "bf16", "memory_format": "channels_last"}
 PREDICTED_COMPILED: Recipe = {**PREDICTED, "engine": "compile+graph"}
