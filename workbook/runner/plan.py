@@ -22,9 +22,7 @@ from workbook.registry import SHORT_PASSES
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
-from workbook.trials.rules import refusal
 from workbook.trials.trial import NO_DATA, Trial, refuse_retired, without_data
-from workbook.workloads import rules_of
 
 # Pixels of a GPU's batch from which its host delays no eager step: 8,192 images of 32 px, or 168 of 224 px. Runs of 14
 # such configurations on an H100 and H200s differed by 1.3 % at most. AlexNet at 64 images of 224 px differed by 7 %.
@@ -162,7 +160,7 @@ def planned_s(trial: Trial, of_pass: Pass, pace: float = 1.0) -> float:
 
     All but the warm-up and the timed part change with the machine's `pace`.
     """
-    if (missing_from(trial.framework) and is_keras(trial.framework)) or refusal(rules_of(trial), trial, elsewhere=True):
+    if missing_from(trial.framework) and is_keras(trial.framework):
         return REFUSED_S
     first, timing = of_pass.number == 1, of_pass.timing
     trial = trial.only_timed() if of_pass.short else trial
