@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,24 @@ from workbook.results.study_records import StudyRecords
 from workbook.results.table import Results
 
 REPORT_VARIABLE = "LABKIT_REPORT"  # environment variable of the kernels of `make report` and `make render`
+
+
+# What `records_of_host` has selected, by its arguments; None while nothing is kept.
+_KEPT: dict[tuple[Any, ...], StudyRecords] | None = None
+
+
+@contextmanager
+def kept_records() -> Iterator[None]:
+    """Select the records of a study and host once within this context, also in processes that are forked there.
+
+    Records that are added meanwhile do not count.
+    """
+    global _KEPT
+    _KEPT = {}
+    try:
+        yield
+    finally:
+        _KEPT = None
 
 
 def is_report() -> bool:
@@ -110,9 +129,13 @@ def records_of_host(
     planned = None if asked[1] is None else dict(asked[1])
     records, places = read_together(store, study.id, host_id, scale=asked[0], planned=planned)
     scale = scale or scale_to_show(records) or asked[0]
-    shown = at_scale(records, scale, planned if scale == asked[0] else None)
+    keys = planned if scale == asked[0] else None
+    place = (store.report, profile.name, study.id, host_id, scale, None if keys is None else frozenset(keys))
+    if _KEPT is not None and place in _KEPT:
+        return _KEPT[place]
+    shown = at_scale(records, scale, keys)
     files = {name: store.path(host_id, name).name for name in {study.id, *(record.study for record in shown)}}
-    return StudyRecords(
+    kept = StudyRecords(
         study=study,
         profile=profile,
         scale=scale,
@@ -124,3 +147,6 @@ def records_of_host(
         rounds=(rounds_complete(records, scale), rounds_planned(records, scale)),
         store=store,
     )
+    if _KEPT is not None:
+        _KEPT[place] = kept
+    return kept

@@ -33,7 +33,7 @@ def image_set(record: Record) -> str:
     return f"{classes:,.0f} classes, {images:,.0f} images"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # compared by identity: thousands of records take long
 class StudyRecords:
     """The latest records of one study, host and scale that belong together. Empty when there are none."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,8 @@ _TEXTS = frozenset(
 COLUMNS = [*WHAT_RAN, *WHERE_AND_WHEN, *HOW_IT_ENDED, *METRICS]
 # Columns of every long table even if they do not vary, so that a notebook can group by them on any device.
 _ALWAYS = ("workload", "mode", "model", "image_px", "batch", "precision")
+
+_CELLS: WeakKeyDictionary[StudyRecords, list[tuple[dict[str, Any], list[float | None]]]] = WeakKeyDictionary()
 
 Rows = Iterable[tuple[Any, ...]]  # rows of a long table, with cells in the order of its columns
 
@@ -322,13 +325,23 @@ def _in_order(records: StudyRecords) -> list[Record]:
 
 
 def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
-    pairs = [(records, record) for records in groups for record in _in_order(records)]
+    cells = [row for records in groups for row in _cells(records)]
     about = [name for name in COLUMNS if name not in METRICS]
-    texts = pd.DataFrame([_row(*pair) for pair in pairs], columns=[*about, "key_hash"])
+    texts = pd.DataFrame([row for row, _ in cells], columns=[*about, "key_hash"])
     texts = texts.astype({**dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)})
-    values = np.array([[metric_of(*pair, metric) for metric in METRICS] for pair in pairs], dtype=float)
-    numbers = pd.DataFrame(values.reshape(len(pairs), len(METRICS)), columns=list(METRICS))
+    values = np.array([numbers for _, numbers in cells], dtype=float)
+    numbers = pd.DataFrame(values.reshape(len(cells), len(METRICS)), columns=list(METRICS))
     return pd.concat([texts[about], numbers, texts["key_hash"]], axis=1)
+
+
+def _cells(records: StudyRecords) -> list[tuple[dict[str, Any], list[float | None]]]:
+    """Return the texts and the metrics of each record, made once: claims, files and figures have tables of the same."""
+    if records not in _CELLS:
+        _CELLS[records] = [
+            (_row(records, record), [metric_of(records, record, metric) for metric in METRICS])
+            for record in _in_order(records)
+        ]
+    return _CELLS[records]
 
 
 def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
