@@ -24,8 +24,8 @@ from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
 from workbook.trials.trial import NO_DATA, Trial, refuse_retired, without_data
 
-# Pixels of a GPU's batch from which its host delays no eager step: 8,192 images of 32 px, or 168 of 224 px. Runs of 14
-# such configurations on an H100 and H200s differed by 1.3 % at most. AlexNet at 64 images of 224 px differed by 7 %.
+# Pixels of a GPU's batch from which its host delays no eager step: 8,192 images of 32 px, or 168 of 224 px. The 95 %
+# intervals of three runs of 11 such configurations (an H100, H200s) are within 1.3 %; AlexNet's at 64 of 224 px is 7 %.
 FILLING_PX = 2**23
 # Estimates in seconds, until records of this host replace them.
 STARTUP_S = 6.0  # a worker process's start
