@@ -40,6 +40,7 @@ Weights = Annotated[
 ]
 Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
+Again = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = also make the pages that are unchanged.")]
 KeepTraces = Annotated[
     str,
     typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each trace, for Perfetto."),
@@ -135,11 +136,11 @@ def report(
 
 
 @app.command()
-def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
+def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick", force: Again = "") -> None:
     """Render the site of a profile from its records, without measuring. Without records, warn and exit with 0."""
     from workbook.report.make import make_render
 
-    raise typer.Exit(make_render(_request(hw, study, scale, "")))
+    raise typer.Exit(make_render(_request(hw, study, scale, "", force)))
 
 
 @app.command()

@@ -27,7 +27,7 @@ def main() -> int:
         project = Project(folder, apart_from(folder, folder / "cache", ROOT), ROOT)
     else:
         project = copy(folder, folder / "cache")
-    # Several studies are rendered by a pool of processes, a single one by labkit's own process.
+    # Several studies are rendered side by side, and a single one alone.
     chosen = [tuple(asked.study.split(","))] if asked.study else [STUDIES, STUDIES[1:], STUDIES[1:]]
     campaigns = {studies: campaign(project, studies) for studies in dict.fromkeys(chosen)}
     for studies, of in campaigns.items():

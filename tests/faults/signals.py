@@ -32,9 +32,7 @@ WORDS = "labkit: interrupted. Finished measurements are kept; the same command"
 KINDS = {
     "workbook.runner.worker": "worker",
     "labkit.telemetry.sampler": "sampler",
-    "kernelapp": "kernel",
-    "resource_tracker": "tracker",
-    "spawn_main": "pool",
+    "workbook.report.kernel": "kernel",
     "workbook.cli": "labkit",
 }
 
@@ -267,7 +265,9 @@ def kind(process: psutil.Process) -> str:
             return "make"
     except psutil.Error:
         return "ended"
-    return next((name for part, name in KINDS.items() if part in words), words[:60])
+    name = next((name for part, name in KINDS.items() if part in words), words[:60])
+    above = process.parent() if name == "labkit" else None  # forked processes have its command line
+    return {"labkit": "pool", "pool": "kernel"}.get(kind(above), name) if above else name
 
 
 def _reached(process: subprocess.Popen[bytes], point: Point, chance: random.Random) -> list[psutil.Process]:

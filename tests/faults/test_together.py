@@ -129,7 +129,7 @@ def test_a_kill_of_labkits_own_process_ends_the_notebooks_that_it_renders(projec
 def test_ctrl_c_while_the_pool_starts_ends_in_one_sentence(project: Callable[..., Project]) -> None:
     of = project()
     assert of.run(*report_of()).code == 0
-    for what, number in (("tracker", 1), ("pool", 1), ("pool", 2), ("kernel", 1), ("kernel", 2)):
+    for what, number in (("pool", 1), ("pool", 2), ("kernel", 1), ("kernel", 2)):
         again = of.start(*report_of())
         assert eventually(partial(has, of, what, number))
         os.killpg(again.pid, signal.SIGINT)

@@ -6,11 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import nbformat
 import psutil
@@ -283,34 +281,9 @@ def test_the_comparison_page_needs_only_records(site: Site) -> None:
 # ---- rendering several studies side by side -------------------------------------------------------------------------
 
 
-class Inline:
-    """A pool without processes, which runs each call at once."""
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments))
-        return future
-
-
-class Broken(Inline):
-    """A pool whose process was killed, so every call fails."""
-
-    def submit(self, *_: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_exception(BrokenProcessPool("a process in the process pool was terminated abruptly"))
-        return future
-
-
 @dataclass
 class Rendering:
-    """A report of two studies with records. A test sets the outcomes of the notebooks; the second ends first."""
+    """A report of two studies with records. A test sets the outcomes of the notebooks, each in its own process."""
 
     report: Path
     patch: pytest.MonkeyPatch
@@ -334,8 +307,6 @@ class Rendering:
 @pytest.fixture
 def rendering(tmp_path: Path) -> Iterator[Rendering]:
     with reporting(tmp_path, [paper for paper in PAPERS if paper.id == "wisconsin"]) as patch:
-        patch.setattr(pages, "ProcessPoolExecutor", Inline)
-        patch.setattr(pages, "as_completed", lambda futures: reversed(list(futures)))
         patch.setattr(make, "this_host", lambda **_: HERE)
         put(tmp_path, "h200", passes_of())
         put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
@@ -385,10 +356,16 @@ def test_the_exit_code_is_2_only_if_every_notebook_has_a_user_mistake(rendering:
     assert rendering.ends(lambda study: Execution("no", user_mistake=study == TRAINING)) == 1, "one is not the user's"
 
 
-def test_studies_are_rendered_although_a_process_of_the_pool_dies(rendering: Rendering) -> None:
-    rendering.patch.setattr(pages, "ProcessPoolExecutor", Broken)
-    assert rendering.ends(lambda _: Execution(None)) == 0
-    assert {run.status for run in read_runs(rendering.report).values()} == {"ok"}
+def test_a_process_that_is_killed_fails_only_its_page(rendering: Rendering) -> None:
+    def outcome(study: str) -> Execution:
+        if study == POWER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Execution(None)
+
+    assert rendering.ends(outcome) == 1
+    runs = read_runs(rendering.report)
+    assert (runs[TRAINING].status, runs[POWER].status) == ("ok", "failed")
+    assert "killed" in str(runs[POWER].reason)
 
 
 def test_unreadable_records_fail_only_their_own_study(rendering: Rendering) -> None:
@@ -407,7 +384,9 @@ from workbook import report
 os.environ["LABKIT_REPORTS"] = {folder!r}
 lab = wb.open_study("04_power", hw=hw, scale=scale, mode=mode, data=data)
 results = lab.measure(lab.trials())
-report.answer(f"{{len(results.frame())}} runs")
+import matplotlib, pandas
+wide = pandas.get_option("display.max_columns")
+report.answer(f"{{len(results.frame())}} runs, {{wide}} columns, {{matplotlib.get_backend()}}")
 """
 
 
@@ -428,3 +407,105 @@ def test_a_page_with_fewer_records_than_the_store_fails(
     assert f"its notebook read 1 of the {len(records)} records in {rendering.report}" in said
     assert read_runs(rendering.report)[POWER].status == "failed" and "read 1 of the" in rendering.index
     assert renders(tmp_path) == 0
+    assert "runs, 20 columns, module://matplotlib_inline.backend_inline" in rendering.index, "as in JupyterLab"
+
+
+# ---- pages whose inputs are unchanged --------------------------------------------------------------------------------
+
+
+@dataclass
+class Inputs:
+    """A small copy of what pages are made from, and two rendered pages."""
+
+    rendering: Rendering
+    root: Path
+
+    def rendered(self, **options: Any) -> set[str]:
+        """Render again and return the pages that were made."""
+        self.made = self.root / "made"
+        self.made.mkdir(exist_ok=True)
+        for old in self.made.iterdir():
+            old.unlink()
+
+        def execute(notebook: Path, output: Path, _: dict[str, Any], **__: Any) -> Execution:
+            (self.made / notebook.stem).touch()
+            executed(output, Answer((notebook.stem, "")), headline="rendered")
+            return Execution(None)
+
+        self.rendering.patch.setattr(pages, "execute", execute)
+        before = self._index()
+        assert make_render(Request(hw="h200", study=f"{TRAINING},{POWER}", **options)) == 0
+        return {path.name for path in self.made.iterdir()} | ({"index"} if self._index() != before else set())
+
+    def _index(self) -> int:
+        index = self.rendering.report / "index.html"
+        return index.stat().st_mtime_ns if index.exists() else 0
+
+
+EVERYTHING = {TRAINING, POWER, "index"}
+
+
+@pytest.fixture
+def inputs(rendering: Rendering, tmp_path: Path) -> Inputs:
+    root = tmp_path / "project"
+    for folder in ("notebooks", "papers", "params/base", "workbook/show", "mine"):
+        (root / folder).mkdir(parents=True)
+    for path in ("papers/x.yaml", "params/base/gpu.yaml", "workbook/show/look.j2", "mine/network.py"):
+        (root / path).write_text("a: 1\n")
+    for study in (TRAINING, POWER):
+        (root / "notebooks" / f"{study}.ipynb").write_text((ROOT / "notebooks" / f"{study}.ipynb").read_text())
+    rendering.patch.setattr("workbook.report.inputs.ROOT", root)
+    rendering.patch.setattr("workbook.report.inputs.notebook_of", lambda study: root / "notebooks" / f"{study}.ipynb")
+    made = Inputs(rendering, root)
+    assert made.rendered() == EVERYTHING
+    return made
+
+
+def test_pages_whose_inputs_are_unchanged_stay(inputs: Inputs, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert inputs.rendered() == set()
+    assert f"Unchanged: {TRAINING}, {POWER}." in capsys.readouterr().out
+    assert inputs.rendered(force=True) == EVERYTHING
+
+
+@pytest.mark.parametrize("path", ["papers/x.yaml", "params/base/gpu.yaml", "workbook/show/look.j2", "mine/network.py"])
+def test_a_change_of_code_papers_or_profiles_makes_every_page_again(inputs: Inputs, path: str) -> None:
+    changed = inputs.root / path
+    times = changed.stat()
+    changed.write_text("a: 2\n")
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))  # of equal size and time
+    assert inputs.rendered() == EVERYTHING
+    assert inputs.rendered() == set()
+
+
+def test_another_cell_in_a_notebook_makes_its_page_again(inputs: Inputs) -> None:
+    notebook = inputs.root / "notebooks" / f"{POWER}.ipynb"
+    notebook.write_text(notebook.read_text().replace("power", "Power", 1))
+    assert inputs.rendered() == {POWER, "index"}
+
+
+@pytest.mark.parametrize("hw", ["h200", "h100"])
+def test_a_record_more_of_any_profile_makes_every_page_again(inputs: Inputs, hw: str) -> None:
+    put(inputs.rendering.report.parent, hw, passes_of(POWERED, passes=1, host=B, study=POWER)[:1])
+    assert inputs.rendered() == EVERYTHING
+
+
+def test_other_parameters_and_packages_make_every_page_again(inputs: Inputs) -> None:
+    assert inputs.rendered(scale="full") == EVERYTHING
+    inputs.rendering.patch.syspath_prepend(str(inputs.root / "packages"))
+    (inputs.root / "packages" / "seaborn-9.0.dist-info").mkdir(parents=True)
+    assert inputs.rendered(scale="full") == EVERYTHING
+
+
+def test_a_page_that_was_replaced_or_failed_is_made_again(inputs: Inputs) -> None:
+    page = inputs.rendering.report / f"{POWER}.html"
+    page.write_text(page.read_text() + "<!-- older -->")
+    assert inputs.rendered() == {POWER, "index"}
+    (inputs.rendering.report / "claims.html").unlink()
+    assert inputs.rendered() == {"index"}
+    assert inputs.rendering.ends(lambda _: Execution(None)) == 0, "nothing was to be made"
+    notebook = inputs.root / "notebooks" / f"{POWER}.ipynb"
+    notebook.write_text(notebook.read_text() + " ")
+    assert inputs.rendering.ends(lambda _: Execution("no")) == 1
+    notebook.write_text(notebook.read_text()[:-1])
+    assert inputs.rendered() == {POWER, "index"}

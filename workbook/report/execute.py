@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import multiprocessing
 import os
 import re
 import sys
@@ -22,13 +23,13 @@ from typing import Any
 from labkit.errors import LabkitError, UserError, one_of
 from labkit.files import python_path, temporary_folder
 from workbook.registry import STUDIES
+from workbook.report.kernel import INLINE, LOG_VARIABLE, ForkedKernel, managing
 from workbook.results import REPORT_VARIABLE
 from workbook.trials.trial import as_on_disk
 
 SOCKET_FOLDER = 40  # characters of a folder below which a socket's path is short enough
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
-INLINE = "module://matplotlib_inline.backend_inline"  # what ipykernel sets, unless the user has set another backend
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,10 @@ def execute(
     for name in parameters:
         one_of(f"parameter of {notebook.name}", name, valid)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
+    # A process that renders one page has imported what its notebook does, and has started no thread of a library.
+    forked = {"kernel_manager_class": managing(ForkedKernel())} if multiprocessing.parent_process() else {}
     with temporary_folder(_short_folder()) as sockets:  # each run needs a folder of its own
-        of_log = {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
+        of_log = {LOG_VARIABLE: str(log.resolve())} if log else {}
         # A folder without the user's IPython profile: its start-up files may change any number, text or path.
         own = {REPORT_VARIABLE: "1", "IPYTHONDIR": str(sockets / "ipython"), "MPLBACKEND": INLINE}
         offer_kernel(sockets, KERNEL, ["-c", LAUNCH], title=KERNEL, environment={**own, **of_log})
@@ -86,6 +89,7 @@ def execute(
                 execution_timeout=math.ceil(timeout_s),
                 coalesce_streams=True,
                 config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
+                **forked,
             )
         except PapermillExecutionError as error:
             text, kinds = f"{error.ename}: {error.evalue}"[:2000], (UserError.__name__, "DataError")
@@ -146,16 +150,7 @@ def _engine() -> str:
     return KERNEL
 
 
-# The kernel's own stderr is not part of a cell's output: an interrupted kernel writes tracebacks there.
-LAUNCH = """
-import os, sys
-if log := os.environ.get("LABKIT_KERNEL_LOG"):
-    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), 2)
-from ipykernel import iostream, kernelapp
-# ipykernel takes the output of forked processes on a TCP port of the loopback. No notebook forks one that prints.
-iostream.IOPubThread._setup_pipe_in = lambda thread: setattr(thread, "_pipe_flag", False)
-kernelapp.launch_new_instance()
-"""
+LAUNCH = "from workbook.report.kernel import run; run()"
 
 
 def offer_kernel(

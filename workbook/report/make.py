@@ -149,4 +149,4 @@ def make_render(request: Request) -> int:
         reason = without_records(profile.name, missing if request.study else [])
         print(f"labkit: warning: {reason} Pages without records hold no results.", file=sys.stderr, flush=True)
     report.mkdir(parents=True, exist_ok=True)
-    return write_pages(session, "render", studies, request.command("render"))
+    return write_pages(session, "render", studies, request.command("render"), force=request.force)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 from pydantic import TypeAdapter
@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
-from workbook.claims import GROUPS, Evidence, newer_tests
+from workbook.claims import GROUPS, Evidence, Findings, newer_tests
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.hardware.host import Host
@@ -138,19 +138,39 @@ def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run
 LINKS = [("index.html#papers", "Papers"), ("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
 
 
-def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str, float] = MappingProxyType({})) -> None:
-    """Write the index, the claims, the fingerprint and the files for other programs from the current records.
+class Shown(NamedTuple):
+    """What a site shows of a profile: the evidence, the results of the profile's studies, and the verdicts."""
 
-    `waiting` maps the studies that this report has yet to measure, in their order, to the expected seconds of each.
-    """
-    runs = read_runs(report)
+    seen: Evidence
+    results: Results
+    findings: Findings
+
+
+def shown_of(profile: Profile, host: Host) -> Shown:
+    """Return what the current records show."""
     seen = evidence(profile.name, host.id)
     selected = [records for study in STUDIES if (records := seen.results(profile.name, study))]
     results = Results(
         selected,
         lambda: [other for shown in selected for other in seen.others(profile.name, shown.study.id) if other],
     )
-    findings = verdicts(seen)
+    return Shown(seen, results, verdicts(seen))
+
+
+def write_site(
+    report: Path,
+    profile: Profile,
+    host: Host,
+    waiting: Mapping[str, float] = MappingProxyType({}),
+    shown: Shown | None = None,
+) -> None:
+    """Write the index, the claims, the fingerprint and the files for other programs from the current records.
+
+    `waiting` maps the studies that this report has yet to measure, in their order, to the expected seconds of each.
+    `shown` is what `shown_of` has returned for the same records.
+    """
+    runs = read_runs(report)
+    seen, results, findings = shown or shown_of(profile, host)
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, results, findings)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
+from importlib import import_module
 from itertools import chain
 from multiprocessing import active_children, get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,15 +31,21 @@ from workbook.records.shared import read_together
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report.compare import is_comparable, write_comparison
 from workbook.report.execute import Execution, execute, parameters_of
-from workbook.report.pages import StudyRun, read_runs, write_page, write_run, write_site
+from workbook.report.inputs import INDEX, Seals
+from workbook.report.pages import Shown, StudyRun, read_runs, shown_of, write_page, write_run, write_site
 from workbook.report.plan import NOTEBOOK_S
+from workbook.results.load import kept_records
 from workbook.runner.progress import duration
 from workbook.session import OPTIONS, Session
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
+MOST_PAGES = 4  # at once
+# What notebooks import, and what runs them.
+IMPORTED = ("workbook.study", "workbook.show", "scrapbook", "seaborn", "papermill", "ipykernel.kernelapp")
 INTERRUPTED_S = 2.0  # for notebooks that a signal to the whole group interrupts too
 
 
+@kept_records()
 def write_pages(
     session: Session,
     mode: str,
@@ -46,12 +54,14 @@ def write_pages(
     *,
     unmeasured: Mapping[str, Execution] = MappingProxyType({}),
     is_last: bool = True,
+    force: bool = False,
 ) -> int:
     """Execute the notebooks and write pages and site. Return the exit code of the report.
 
     The exit code is 0, 1 if a study failed, or 2 if all failures are user mistakes. `mode` is `measure` or `render`,
     and `command` is the user's. `unmeasured` holds why studies could not be measured; their notebooks do not run.
-    Unless `is_last`, the report goes on and renders the pages again.
+    Unless `is_last`, the report goes on and renders the pages again. In mode `render`, pages whose inputs are unchanged
+    stay as they are, unless `force`.
     """
     profile, host, report = session.profile, session.host, session.store.report
     before = read_runs(report)
@@ -60,7 +70,14 @@ def write_pages(
     everything = set(studies) == set(STUDIES) - {COMPARISON}
     runnable = [COMPARISON] if everything and is_comparable() else []
     runnable += [study for study in studies if study not in unmeasured]
-    executed = _executed(report, runnable, session.parameters(mode)) if runnable else iter(())
+    seals = Seals(report, host, session.parameters(mode), runnable)
+    keeps = mode == "render" and not force
+    whole = {COMPARISON, *(study for study, run in before.items() if run.status == "ok")}
+    if unchanged := [study for study in runnable if keeps and study in whole and seals.hold(study)]:
+        print(f"Unchanged: {', '.join(unchanged)}. FORCE=1 renders them again.", flush=True)
+        runnable = [study for study in runnable if study not in unchanged]
+    shown = cache(partial(shown_of, profile, host))
+    executed = _executed(report, runnable, session.parameters(mode), shown)
     for study, outcome in chain(unmeasured.items(), executed):
         if mode == "measure" and not outcome.reason and study != COMPARISON:
             outcome = replace(outcome, reason=_nothing_worked(session, study))
@@ -73,6 +90,8 @@ def write_pages(
             mended = "; its page had failed before, and is repaired" if repaired else ""
             print(f"      done in {duration(outcome.seconds)}{mended}", flush=True)
         if study == COMPARISON:  # its page is of all profiles
+            if not outcome.reason:
+                seals.keep(study)
             continue
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
@@ -92,7 +111,11 @@ def write_pages(
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-    write_site(report, profile, host)
+        if study not in failed:
+            seals.keep(study)
+    if not (keeps and seals.hold(INDEX)):
+        write_site(report, profile, host, shown=shown())
+        seals.keep(INDEX)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
         asked = len({*studies, *failed})
@@ -105,35 +128,60 @@ def write_pages(
     return 0
 
 
-def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) -> Iterator[tuple[str, Execution]]:
-    """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile."""
-    if len(studies) == 1:
-        print(f"[1/1] {studies[0]}: {STUDIES[studies[0]].question}", flush=True)
-        yield studies[0], _timed(report, studies[0], parameters)
-        return
-    # Processes, not threads: the environment holds a kernel's folders. Spawned, because this process has threads.
-    workers = min(len(studies), os.cpu_count() or 1, 4)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-        with _starting_processes():
-            futures = {pool.submit(_in_pool, report, study, parameters): study for study in studies}
-        try:
-            for number, future in enumerate(as_completed(futures), start=1):
-                study = futures[future]
-                print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
+def _executed(
+    report: Path, studies: Sequence[str], parameters: dict[str, Any], prepare: Callable[[], Shown]
+) -> Iterator[tuple[str, Execution]]:
+    """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile.
+
+    Each has a process of its own, forked from this one after the imports: the environment holds a kernel's folders,
+    and a process that dies fails only its page. `prepare` reads the records of the site: several pages begin with what
+    it has read, and beside a single page it runs meanwhile.
+    """
+    for module in IMPORTED if studies else ():
+        import_module(module)
+    if len(studies) > 1:
+        prepare().results.frame(hosts="all")  # which pages show too
+    gc.freeze()  # a collection in a forked process would copy all that it shares with this one
+    fork, waiting, running = get_context("fork"), [*studies], dict[Any, tuple[str, Any]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < min(os.cpu_count() or 1, MOST_PAGES):
+                study = waiting.pop(0)
+                ends = fork.Pipe(duplex=False)
+                process = fork.Process(target=_send, args=(ends[1], report, study, parameters))
+                with _starting_processes():
+                    process.start()
+                ends[1].close()
+                running[ends[0]] = study, process
+            prepare()
+            connections: list[Any] = wait(list(running))
+            for ended in connections:
+                study, process = running.pop(ended)
+                print(f"[{len(studies) - len(waiting) - len(running)}/{len(studies)}] {study}: ", end="")
+                print(STUDIES[study].question, flush=True)
                 try:
-                    outcome = future.result()
-                except BrokenProcessPool:  # fails all studies left in the pool: run them in this process
-                    outcome = _timed(report, study, parameters)
+                    outcome = ended.recv()
+                except EOFError:
+                    outcome = Execution("its process was killed")
+                process.join()
                 yield study, outcome
-        except BaseException:  # Ctrl-C: start no waiting study
-            pool.shutdown(wait=False, cancel_futures=True)
-            _end_children()
-            raise
+    except BaseException:  # Ctrl-C: start no waiting study
+        _end_children()
+        raise
+
+
+def _send(writer: Connection, report: Path, study: str, parameters: dict[str, Any]) -> None:
+    """Run a study's notebook in a process of its own and send how it ended. Ctrl-C interrupts the run."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    writer.send(_timed(report, study, parameters))
 
 
 @contextmanager
 def _starting_processes() -> Iterator[None]:
-    """Put an interruption off until the pool's processes have started; they start with SIGINT blocked."""
+    """Put an interruption off until a process has started; it starts with SIGINT blocked."""
     came: list[int] = []
     handled = [number for number in INTERRUPTIONS if callable(signal.getsignal(number))]  # nohup ignores them
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in handled}
@@ -146,18 +194,6 @@ def _starting_processes() -> Iterator[None]:
             signal.signal(number, handler)
     if came:
         raise KeyboardInterrupt
-
-
-def _in_pool(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
-    """Run a study's notebook in a process of the pool, and let Ctrl-C interrupt the run.
-
-    Outside the run SIGINT stays blocked: a process that imports or waits would end with a traceback.
-    """
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    try:
-        return _timed(report, study, parameters)
-    finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end_children() -> None:
