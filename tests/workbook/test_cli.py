@@ -164,7 +164,7 @@ def test_the_baseline_may_come_from_the_environment_and_an_empty_one_is_ignored(
 def test_rendering_without_records_gives_one_line_of_warning(
     two_profiles: Path, given: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbook.report.make.write_pages", lambda *_: 0)
+    monkeypatch.setattr("workbook.report.make.write_pages", lambda *_, **__: 0)
     done = labkit("render", *given)
     assert done.returncode == 0 and len(done.stderr.splitlines()) == bool(said)
     assert said in done.stderr
