@@ -265,7 +265,7 @@ def test_a_signal_while_labkit_is_imported_ends_it_without_a_traceback(
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+        preexec_fn=lambda: [signal.signal(getattr(signal, sent), signal.SIG_DFL)],  # nohup and `&` ignore signals
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("\nlabkit: interrupted. ") and len(done.stderr.strip().splitlines()) == 1
