@@ -92,8 +92,7 @@ def test_a_closed_terminal_ends_a_command_unless_nohup_started_it(survives: bool
     def of_terminal() -> None:
         os.setsid()
         fcntl.ioctl(end, termios.TIOCSCTTY, 0)
-        if survives:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if survives else signal.SIG_DFL)
 
     with nothing_left_running():
         process = started(preexec_fn=of_terminal, stdin=end, stderr=end)
