@@ -334,13 +334,13 @@ def test_a_study_begins_with_round_0_until_its_first_round_is_complete(
         assert bool(study.small) == (0 in study.missing)
         return {number: missing.trials for number, missing in study.missing.items()}
 
-    quick = dict.fromkeys(range(1, 5), 2)
+    quick = dict.fromkeys(range(1, 4), 2)
     assert planned() == {0: 1, **quick}
     assert planned(of=replace(session, scale="smoke")) == dict.fromkeys(range(1, 5), 1), "that is the whole report"
     assert planned(of=replace(session, profile=tiny_profile(passes=2))) == quick, "the profile has no small sizes"
     (study,) = plan.plan_studies([STUDY], session=session)
-    assert "2 configurations, 8 runs:" in study.line(), "without those of round 0"
-    assert "in 5 rounds; a complete site of small sizes after round 0" in plan.line_of_rounds([study])
+    assert "2 configurations, 6 runs:" in study.line(), "without those of round 0"
+    assert "in 4 rounds; a complete site of small sizes after round 0" in plan.line_of_rounds([study])
 
     def measured(scale: str, trials: list[Trial], status: str = "ok") -> None:
         about: dict[str, Any] = {"scale": scale, "status": status, "host": HOST.id, "versions": {}}

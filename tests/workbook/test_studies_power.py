@@ -27,7 +27,7 @@ def test_a_board_with_a_limit_trains_for_a_minute_once_in_each_precision(scale: 
     assert [trial.precision for trial in trials] == precisions
     for trial in trials:
         assert trial.energy_windows * ENERGY_WINDOW_S == 60 and trial.image_px == 224
-        assert passes_of(trial, 3) == 1 and passes_of(Trial(engine="graph", energy_windows=3), 3) == 3
+        assert passes_of(trial, 3, scale) == 1 and passes_of(Trial(engine="graph", energy_windows=3), 3, scale) == 3
 
 
 def test_a_device_without_a_power_limit_plans_no_such_training() -> None:
