@@ -84,6 +84,7 @@ def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
         broadcast = 0.4 * 4 / trial.batch**0.5
         mix = {kind: share * (1 - broadcast) for kind, share in mix.items()} | {"collective": broadcast}
     idle, launches = elapsed - ran, KERNELS[trial.model]
+    part = 10 if steps >= 50 else steps  # steps of a piece
     of_class = {kind: Total(seconds=share * ran * steps, count=launches * steps // 5) for kind, share in mix.items()}
     captured = "graph" in trial.engine
     values: dict[str, Any] = {
@@ -92,7 +93,7 @@ def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
         "steps": steps,
         "asked_for": steps,
         "steps_before": trial.steps_before,
-        "pieces": [Piece(steps=steps, elapsed_s=elapsed * steps, busy_s=ran * steps, kernel_s={})],
+        "pieces": [Piece(steps=part, elapsed_s=elapsed * part, busy_s=ran * part, kernel_s={})] * (steps // part),
         "elapsed_s": elapsed * steps,
         "busy_s": ran * steps,
         "active_s": (ran + min(2e-6, idle / 10)) * steps,
