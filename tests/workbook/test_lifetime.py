@@ -43,7 +43,9 @@ def started(then: str = "exit_interrupted()", **options: object) -> subprocess.P
     """Start a command with a child in a session of its own, which runs `then` when it is interrupted."""
     process: subprocess.Popen[str] = subprocess.Popen(
         [sys.executable, "-c", COMMAND.format(then=then)],
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT, **options},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+        | {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}  # nohup may have started the tests
+        | options,
     )
     assert process.stdout and process.stdout.readline() == "begun\n"
     return process
