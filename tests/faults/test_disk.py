@@ -65,7 +65,7 @@ def test_a_full_disk_is_one_sentence_for_every_command(
     disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(disk))
-    run(sound(2), disk / "cpu")
+    run(sound(2), disk / "cpu", scale="quick")
     kept = Store(disk / "cpu").path(HOST.id, STUDY).read_bytes()
     others = fill(disk)
     assert command(monkeypatch, "pack", "--hw", "cpu") == 2
