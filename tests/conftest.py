@@ -23,6 +23,7 @@ SLOW = "LABKIT_SLOW"
 LONG = (
     *("notebooks/test_record_sets.py", "notebooks/test_report.py", "workbook/test_ranks.py", "browser/test_site.py"),
     *("workbook/test_keras_training.py", "workbook/test_keras_models.py", "browser/test_hostile_site.py"),
+    *("workbook/test_verdicts.py", "workbook/test_intervals.py"),
 )
 # `make test` leaves out these files and tests, and those that take the fixture after an @. `make test-all` runs them.
 THOROUGH = (
