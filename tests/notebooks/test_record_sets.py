@@ -257,4 +257,4 @@ def test_the_power_page_tells_how_a_minute_of_training_ends(tmp_path: Path, monk
     assert re.search(
         r"last 15 s of a minute.*224 px, BF16 (9\d\.\d|10\d) %", said(BeautifulSoup(answer, "html.parser"))
     )
-    assert "224 px" not in shown["table"][0], "the minute stands beside the trainings of a page, not among them"
+    assert "224 px" not in shown["table"][0], "the table of trainings lists no training of a minute"
