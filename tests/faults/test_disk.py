@@ -74,7 +74,7 @@ def test_a_full_disk_is_one_sentence_for_every_command(
     assert Store(disk / "cpu").path(HOST.id, STUDY).read_bytes() == kept
     others.unlink()
     assert command(monkeypatch, "pack", "--hw", "cpu") == 0
-    assert len(records(disk / "cpu")) == 2
+    assert {record.key for record in records(disk / "cpu")} == {item.key for item in sound(2)}  # a run may be repeated
 
 
 def test_a_folder_that_is_read_only_is_one_sentence(
