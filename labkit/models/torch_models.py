@@ -41,7 +41,8 @@ def build(
     >>> network(torch.randn(2, 3, 64, 64)).shape
     torch.Size([2, 10])
 
-    `name` is a network of `labkit.models.MODELS`, or any classifier of torchvision (`vit_b_16`, `convnext_tiny`, …).
+    `name` is a network of `labkit.models.MODELS`, any classifier of torchvision (`vit_b_16`, `convnext_tiny`, …), or
+    a file or name that `labkit.models.open_network` takes (`mine.py`), which takes no other argument.
     Input (N, 3, image_px, image_px), output logits (N, classes). With `aux` in training mode, the output is
     torchvision's named tuple. `image_px` None is 32 for a network of `MODELS` that runs at that size, else the size
     that the network was made for. `classes` None is the published number.
@@ -55,6 +56,12 @@ def build(
     """
     if not isinstance(name, str):
         raise UserError(f"name is {name!r}; use the name of a network, such as 'resnet50'.")
+    if name.endswith(".py") or ":" in name:
+        if (image_px, classes, head, aux) != (None, None, HEADS[0], False):
+            raise UserError(f"{name} says itself how its network is built; leave out the other arguments.")
+        from labkit.models.networks import open_network
+
+        return open_network(name).build()
     one_of("head", head, HEADS)
     entry = MODELS.get(name)
     edge = default_px(name) if image_px is None else image_px

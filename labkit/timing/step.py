@@ -98,8 +98,9 @@ class StepTiming(Card):
 
 
 def time_step(
-    step: Callable[[], object],
+    step: Callable[[], object] | str,
     *,
+    batch: int | None = None,
     images_per_step: int | None = None,
     device: torch.device | str | None = None,
     warmup_s: float = 0.5,
@@ -109,7 +110,8 @@ def time_step(
 ) -> StepTiming:
     """Time a step: warm up until its time is steady, then time blocks of steps with one synchronise each.
 
-    `step` takes no arguments and runs one step. Warm-up lasts `warmup_s` seconds, and up to three times as long until
+    `step` takes no arguments and runs one step. It may be a network's file or name instead, as for
+    `labkit.models.open_network`: then its eager training is timed, on one batch of `batch` samples. Warm-up lasts `warmup_s` seconds, and up to three times as long until
     the last four blocks have a coefficient of variation under 5 %. Blocks last about `block_s`. Timing lasts `timed_s`,
     or half of it if the mean is precise by then. Slow steps get five blocks, or fewer once twice `timed_s` has passed.
     `device` None is CUDA if there is a device, else the CPU, whose device times are NaN. `clock` replaces the device's
@@ -124,6 +126,14 @@ def time_step(
       device time  NaN: it needs a CUDA device
       blocks       ... of ... steps, ...
     """
+    if isinstance(step, str):
+        from labkit.models import open_network
+
+        check_whole("batch", batch)
+        assert batch is not None
+        step, images_per_step = open_network(step).training_step(batch, choose_device(device)), batch
+    elif batch is not None:
+        raise UserError("batch is for a network's file or name; a function knows its own batch.")
     if not callable(step):
         raise UserError(
             f"step is of type {type(step).__name__}; give a function without arguments: lambda: step(images)."

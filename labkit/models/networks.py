@@ -1,0 +1,195 @@
+"""Networks with their samples: a Python file of yours, or a name.
+
+A file has three functions or more:
+
+    def build(): ...                      # the network, a torch.nn.Module
+    def batch(size, device): ...          # `size` samples on `device`: tensors, in any structure
+    def loss(network, batch): ...         # a scalar tensor, to train; or, or beside it,
+    def predict(network, batch): ...      # a tensor, or several
+
+`optimizer(parameters)` and the number `tokens_per_sample` are optional. A name is `torchvision:vit_b_16`,
+`timm:vit_small_patch16_224` where timm is installed, or a network of `labkit.models.MODELS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import UserError, check_whole, one_of
+from labkit.models.catalogue import CLASSES, MODELS
+
+if TYPE_CHECKING:
+    import torch
+
+# The functions of a file, with the number of arguments that each is called with.
+FUNCTIONS = {"build": 0, "batch": 2, "loss": 2, "predict": 2, "optimizer": 1}
+TASKS = ("loss", "predict")
+LIBRARIES = ("torchvision", "timm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """How a network is built, fed, trained and asked. `path` is the file that says so; None for a name.
+
+    `loss` is None for a network that only predicts, and `predict` for a network that is only trained. Samples have
+    `tokens_per_sample` tokens; None if they are no texts.
+    """
+
+    name: str
+    path: Path | None
+    build: Callable[[], torch.nn.Module]
+    batch: Callable[[int, torch.device], Any]
+    loss: Callable[[torch.nn.Module, Any], torch.Tensor] | None
+    predict: Callable[[torch.nn.Module, Any], Any] | None
+    optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+    tokens_per_sample: int | None = None
+
+    def training_step(self, size: int, device: torch.device | str) -> Callable[[], torch.Tensor]:
+        """Return an eager training step on one batch of `size` samples. Raise UserError for a file without `loss`."""
+        if self.loss is None:
+            raise UserError(f"{self.name} has no loss(network, batch), so it cannot be trained; write one.")
+        import torch
+
+        place, loss = torch.device(device), self.loss
+        network = self.build().to(place).train()
+        samples, optimizer = self.batch(size, place), self.optimizer(network.parameters())
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            value = loss(network, samples)
+            value.backward()
+            optimizer.step()
+            return value.detach()
+
+        return step
+
+
+def is_file(name: str) -> bool:
+    """Return whether the name of a network is that of a file."""
+    return name.endswith(".py")
+
+
+def open_network(name: str) -> Network:
+    """Return the network of a file or a name. A file is executed, as Python's `import` would: open only your own.
+
+    >>> labkit.models.open_network("torchvision:resnet18").batch(2, "cpu")[0].shape
+    torch.Size([2, 3, 224, 224])
+
+    Raise UserError for a file that is not there, cannot be executed, or lacks a function, and for an unknown name.
+    """
+    if is_file(name):
+        return _of_file(Path(name).expanduser())
+    library, _, model = name.rpartition(":")
+    if library:
+        one_of("library of networks", library, LIBRARIES)
+    return _of_timm(name, model) if library == "timm" else _of_images(name, model)
+
+
+def _of_file(path: Path) -> Network:
+    if not path.is_file():
+        raise UserError(f"there is no file {path}; give the path of a Python file with build() and batch().")
+    module = _executed(path.resolve())
+    given = {name: getattr(module, name) for name in FUNCTIONS if hasattr(module, name)}
+    missing = [name for name in ("build", "batch") if name not in given]
+    if missing or not set(TASKS) & set(given):
+        lacks = " and ".join(f"{name}()" for name in missing) or "loss(network, batch) or predict(network, batch)"
+        raise UserError(f"{path.name} lacks {lacks}; a file has build(), batch(size, device), and one or both of these.")
+    for name, function in given.items():
+        _check_signature(path, name, function)
+    tokens = getattr(module, "tokens_per_sample", None)
+    if tokens is not None:
+        check_whole(f"tokens_per_sample of {path.name}", tokens)
+    return Network(
+        name=path.name,
+        path=path.resolve(),
+        build=given["build"],
+        batch=given["batch"],
+        loss=given.get("loss"),
+        predict=given.get("predict"),
+        optimizer=given.get("optimizer", _sgd),
+        tokens_per_sample=tokens,
+    )
+
+
+def _executed(path: Path) -> Any:
+    """Return the module of a file. Its folder is importable, so that it can have other files beside it."""
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where pickle and dataclasses look for it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise UserError(f"{path.name}{line} cannot be executed: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _check_signature(path: Path, name: str, function: Any) -> None:
+    arguments = FUNCTIONS[name]
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError as error:
+        usage = {0: "without arguments", 1: "with the parameters"}.get(arguments, "with two arguments")
+        raise UserError(f"{name} of {path.name} cannot be called {usage}: {error}.") from error
+
+
+def _sgd(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """Return PyTorch's SGD with momentum, for files without an optimiser."""
+    import torch
+
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def _of_images(name: str, model: str) -> Network:
+    from labkit.models.torch_models import build, default_px
+
+    entry = MODELS.get(model)
+    if entry and entry.noise:
+        raise UserError(f"{model} is two networks that are trained together; study 10_gan measures it.")
+    if entry and entry.words:
+        return _classifier(name, lambda: build(model), (entry.words,), entry.classes)
+    px = entry.native_px if entry else default_px(model)
+    return _classifier(name, lambda: build(model, image_px=px), (3, px, px), CLASSES)
+
+
+def _of_timm(name: str, model: str) -> Network:
+    try:
+        import timm
+    except ImportError:
+        raise UserError(f"{name} needs the package timm, which is not installed: pip install timm.") from None
+    if not timm.is_model(model):
+        raise UserError(f"timm has no model {model!r}; `timm.list_models('*{model[:4]}*')` lists similar names.")
+    made = timm.get_pretrained_cfg(model)
+    return _classifier(name, lambda: timm.create_model(model), made.input_size, made.num_classes)
+
+
+def _classifier(
+    name: str, build: Callable[[], torch.nn.Module], shape: tuple[int, ...], classes: int
+) -> Network:
+    """Return a network that gives samples of `shape` one class each, with random samples and cross-entropy."""
+    import torch
+    from torch.nn import functional
+
+    return Network(
+        name=name,
+        path=None,
+        build=build,
+        batch=lambda size, place: (
+            torch.randn(size, *shape, device=place),
+            torch.randint(classes, (size,), device=place),
+        ),
+        loss=lambda network, batch: functional.cross_entropy(network(batch[0]).float(), batch[1]),
+        predict=lambda network, batch: network(batch[0]),
+        optimizer=_sgd,
+    )
