@@ -14,14 +14,15 @@ from workbook.hardware.matching import device_indices
 from workbook.hardware.profile import Profile
 from workbook.records.store import Store
 
-OPTIONS = ("weights", "reuters")  # parameters that only the notebooks have which use them
+OPTIONS = ("weights", "reuters", "network", "batches")  # parameters that only the notebooks have which use them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """The settings of a measurement, which reports, notebooks and worker processes receive and never change.
 
-    `weights` is the folder of WEIGHTS= and `reuters` the file of REUTERS=, both absolute; None without the option.
+    `weights` is the folder of WEIGHTS=, `reuters` the file of REUTERS= and `network` the file or name of NETWORK=, paths
+    absolute; `batches` are the sizes of BATCH=. Each is None without its option.
     `environment` holds the variables that frameworks read and that worker processes inherit.
     """
 
@@ -32,6 +33,8 @@ class Session:
     data: str = ""
     weights: Path | None = None
     reuters: Path | None = None
+    network: str | None = None
+    batches: str | None = None
     keeps_traces: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(recorded_variables()))
 

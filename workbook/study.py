@@ -47,6 +47,7 @@ from workbook.trials.trial import (
     ASKED_AFTER,
     NO_DATA,
     OF_NETWORKS,
+    OWN,
     WORDS,
     Trial,
     as_on_disk,
@@ -219,7 +220,7 @@ class OpenStudy(Planner):
         of_images = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
         trials = grid(**{**device, **of_images, **axes})
         for trial in trials:
-            if trial.workload in OF_NETWORKS and trial.model not in MODELS:
+            if trial.workload in OF_NETWORKS and trial.workload not in OWN and trial.model not in MODELS:
                 raise unknown("network", trial.model, MODELS)
         return trials
 

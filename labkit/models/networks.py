@@ -100,7 +100,9 @@ def _of_file(path: Path) -> Network:
     missing = [name for name in ("build", "batch") if name not in given]
     if missing or not set(TASKS) & set(given):
         lacks = " and ".join(f"{name}()" for name in missing) or "loss(network, batch) or predict(network, batch)"
-        raise UserError(f"{path.name} lacks {lacks}; a file has build(), batch(size, device), and one or both of these.")
+        raise UserError(
+            f"{path.name} lacks {lacks}; a file has build(), batch(size, device), and one or both of these."
+        )
     for name, function in given.items():
         _check_signature(path, name, function)
     tokens = getattr(module, "tokens_per_sample", None)
@@ -174,9 +176,7 @@ def _of_timm(name: str, model: str) -> Network:
     return _classifier(name, lambda: timm.create_model(model), made.input_size, made.num_classes)
 
 
-def _classifier(
-    name: str, build: Callable[[], torch.nn.Module], shape: tuple[int, ...], classes: int
-) -> Network:
+def _classifier(name: str, build: Callable[[], torch.nn.Module], shape: tuple[int, ...], classes: int) -> Network:
     """Return a network that gives samples of `shape` one class each, with random samples and cross-entropy."""
     import torch
     from torch.nn import functional

@@ -80,6 +80,7 @@ def pass_at(session: Session, study: str, number: int, *, traces: Path | None = 
         gap_seed=order_seed(study, scale, number),
         short=short,
         weights=session.weights,
+        network=session.network,
         traces=traces,
     )
 

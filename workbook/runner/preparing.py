@@ -20,13 +20,13 @@ from workbook.workloads import Workload, build_workload
 
 
 class Data:
-    """What the trials of a process share: data sets, the folder of weights, and whether any of them compiled.
+    """What the trials of a process share: data sets, the folder of weights, the brought network, and whether any of them compiled.
 
     Each data set is opened once.
     """
 
-    def __init__(self, weights: Path | None = None) -> None:
-        self.compiles, self.weights = False, weights
+    def __init__(self, weights: Path | None = None, network: str | None = None) -> None:
+        self.compiles, self.weights, self.network = False, weights, network
         self._open: dict[tuple[str, ...], DataSet | StoredSet] = {}
 
     def of(self, trial: Trial) -> DataSet | StoredSet | None:
@@ -98,7 +98,7 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
             raise Unsupported(f"the trial asks for {trial.devices} devices, and fewer are usable here")
-        workload = build_workload(trial, data.of(trial), data.weights)
+        workload = build_workload(trial, data.of(trial), data.weights, data.network)
         for asked, ability, lacks in (
             (trial.queries, workload.query, "answers no queries"),
             (trial.scored, workload.score, "scores no images"),

@@ -26,6 +26,7 @@ class Pass(BaseModel, frozen=True):
     gap_seed: int = 0
     short: bool = False  # the trials run without what they ask for beside their timed blocks
     weights: Path | None = None  # the folder of trained weights; None for the one in the cache
+    network: str | None = None  # the file or name of the network that the user brings
     traces: Path | None = None  # the folder for traces; None if no traces are kept
 
 

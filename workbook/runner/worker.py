@@ -28,7 +28,7 @@ def main() -> int:
     end_after(FileIO(0, closefd=False).read)
     events.send(event="hello", **said_of(job["trials"]), startup_s=startup_s(job))
     of_pass = Pass.model_validate(job["pass"])
-    data = Data(of_pass.weights)
+    data = Data(of_pass.weights, of_pass.network)
     for values, gate_passed in zip(job["trials"], job["gate_passed"], strict=True):
         trial = trial_from_dict(values)
         events.send(event="start", key=trial.key)

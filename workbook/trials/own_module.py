@@ -23,15 +23,24 @@ from workbook.paths import ROOT
 _NOT_THE_USERS = ("site-packages", "dist-packages")  # names of folders of installed packages
 
 
+def source_hash_of_file(file: Path) -> str:
+    """Return a hash of a file and of the user's modules that it imports, those beside it included."""
+    source = file.read_bytes()
+    return _hash({file.name: source}, list(_imports(source, package="")), folder=file.parent)
+
+
 def source_hash_of(module: str) -> str:
     """Return a hash of a module's source and of the user's modules that it imports; empty if no file of it is found."""
+    return _hash({}, [module])
+
+
+def _hash(sources: dict[str, bytes], left: list[str], folder: Path | None = None) -> str:
     importlib.invalidate_caches()  # a file may be newer than the kernel's list of its folder
-    sources: dict[str, bytes] = {}
-    left = [module]
+    module = left[0] if left else ""
     while left:
-        for name, spec in _found(left.pop()):
+        for name, spec in _found(left.pop(), folder):
             origin = Path(spec.origin or "")
-            of_package = name.partition(".")[0] == module.partition(".")[0]  # which may be installed
+            of_package = not folder and name.partition(".")[0] == module.partition(".")[0]  # which may be installed
             if name in sources or not spec.has_location or not (of_package or _is_the_users(origin)):
                 continue
             sources[name] = origin.read_bytes()
@@ -44,10 +53,10 @@ def source_hash_of(module: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def _found(module: str) -> Iterator[tuple[str, ModuleSpec]]:
+def _found(module: str, folder: Path | None) -> Iterator[tuple[str, ModuleSpec]]:
     """Yield name and place of each package around a module and of the module, without importing any of them."""
     # Worker processes start in this folder, with the project's before the interpreter's own.
-    path = [str(Path.cwd()), str(ROOT), *sys.path]
+    path = [*([str(folder)] if folder else []), str(Path.cwd()), str(ROOT), *sys.path]
     name = ""
     for part in module.split("."):
         name = f"{name}.{part}" if name else part

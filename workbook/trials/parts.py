@@ -55,17 +55,23 @@ class Batches(Common):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(Batches):
-    """A network and how its steps are executed."""
+class Steps(Batches):
+    """A network's steps and how they are executed."""
 
     model: str = "resnet50"
-    head: str = _about("torchvision", "last layers of VGGs at 32 px: torchvision's, 4096 wide, or `head512`")
     # `openvino` (a CPU library) and `triton+graph` (labkit's kernels on a GPU, also in INT8) only predict. `function`
     # and `xla` are for Keras: TensorFlow's traced function without a compiler, and XLA's programs.
     engine: str = _word(
         *("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla"),
     )
     memory_format: str = _word("contiguous", "channels_last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(Steps):
+    """A network of the catalogue."""
+
+    head: str = _about("torchvision", "last layers of VGGs at 32 px: torchvision's, 4096 wide, or `head512`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +97,21 @@ class Tracing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning(Network):
-    """Weights that change."""
+class Updates(Common):
+    """How weights are updated."""
 
     optimizer: str = "sgd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Tracing, Updates, Steps):
+    """A network that the user brings: `model` is its file's name or its name, and `workload_source` the file's hash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning(Updates, Network):
+    """Weights that change."""
+
     learning_rate: float = 0.01
     # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the
     # order is on the device too, and one kernel makes the batch.
@@ -196,6 +213,7 @@ class Training(Tracing, Epochs, Storage, Exchange, Learning):
 PARTS: MappingProxyType[str, type[Common]] = MappingProxyType(
     {
         **{"train": Training, "infer": Inference, "gan": Adversarial, "load": Loading, "idle": Common},
+        **dict.fromkeys(("own_training", "own_prediction"), Own),
         **dict.fromkeys(("matmul", "memory_copy", "launch_rate"), Sized),
         **dict.fromkeys(("all_reduce", "peer_copy"), Messages),
     }

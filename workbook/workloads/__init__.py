@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from labkit.data import DataSet
 from labkit.errors import LabkitError
+from labkit.models import Network, open_network
 from workbook.records.scored import Scored
 from workbook.storage import StoredSet
 from workbook.trace import Held
+from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.rules import Rule, check
-from workbook.trials.trial import NO_DATA, OF_NETWORKS, Trial, as_on_disk
+from workbook.trials.trial import NO_DATA, OF_NETWORKS, OWN, Trial, as_on_disk
 
 
 class Scores(NamedTuple):
@@ -103,7 +105,7 @@ class _OfAnyClass(Workload):
 
 # fmt: off
 OF_ANY = (
-    Rule("never", lambda t: t.data == NO_DATA and t.workload in OF_NETWORKS,
+    Rule("never", lambda t: t.data == NO_DATA and t.workload in OF_NETWORKS and t.workload not in OWN,
         "the workload {workload} needs images or documents: the trial's `data` names no data set"),
     Rule("version", lambda t: t.threads and t.framework not in ("torch", "keras-torch"),
         "this version sets the threads of PyTorch and OpenVINO, not of {framework}: leave threads"),
@@ -123,10 +125,13 @@ def _module_of(trial: Trial) -> ModuleType:
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path | None = None) -> Workload:
+def build_workload(
+    trial: Trial, data: DataSet | StoredSet | None, weights: Path | None = None, network: str | None = None
+) -> Workload:
     """Build a trial's workload: a module of this package, or any importable module if the name has a dot.
 
-    `weights` is the folder of trained weights, None for the one in the cache.
+    `weights` is the folder of trained weights, None for the one in the cache. `network` is the file or name of the
+    network that the user brings with this command; no record names a file to load.
 
     Raise Unsupported if a rule refuses the trial, and LabkitError for a user's module whose text has changed since the
     measurement began.
@@ -138,4 +143,16 @@ def build_workload(trial: Trial, data: DataSet | StoredSet | None, weights: Path
             raise LabkitError(f"{trial.workload}, or a module that it imports, has changed meanwhile: measure again")
         workload = build(trial, data)
         return workload if isinstance(workload, Workload) else _OfAnyClass(workload)
+    if trial.workload in OWN:
+        return build(trial, data, brought(trial, network))
     return build(trial, data, weights) if trial.workload == "infer" else build(trial, data)
+
+
+def brought(trial: Trial, name: str | None) -> Network:
+    """Return the network of NETWORK= for a trial. Raise LabkitError if it is another one than the trial's."""
+    network = open_network(name) if name else None
+    source = source_hash_of_file(network.path) if network and network.path else ""
+    if network is None or (network.name, source) != (trial.model, trial.workload_source):
+        state = "has changed meanwhile" if network and network.name == trial.model else "is not the network of NETWORK="
+        raise LabkitError(f"{trial.model} {state}: give NETWORK=, and measure again")
+    return network

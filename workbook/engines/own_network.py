@@ -1,0 +1,237 @@
+"""A network that the user brings, in steps: trained or asked, eager, compiled or captured in a CUDA graph.
+
+Its file says what a step computes. An engine may only change how: the precision of autocast, the memory format, the
+optimiser's kernels, the compiler and the capture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+from labkit.data.augment import TORCH_FORMATS
+from labkit.models import Network
+from workbook.engines.precision import AUTOCAST
+from workbook.engines.prediction import DTYPES
+from workbook.engines.steps import record
+from workbook.errors import LabkitError, Unsupported, is_out_of_memory
+from workbook.trace.profiler import section
+from workbook.trials.trial import Trial
+
+Step = Callable[[], torch.Tensor]
+# Optimisers whose state is zero before the first step, and that a CUDA graph can hold.
+CAPTURED_OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
+
+
+class UserFunctionError(LabkitError):
+    """A function of the user's file that failed, or returned something that no step can use."""
+
+
+@contextlib.contextmanager
+def calling(network: Network, name: str) -> Iterator[None]:
+    """Turn an error of a function of the file into a sentence that names the function. Memory errors stay."""
+    try:
+        yield
+    except LabkitError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        first = (str(error).strip() or "no message").splitlines()[0]
+        raise UserFunctionError(f"{name} of {network.name} failed: {type(error).__name__}: {first}") from error
+
+
+class OwnStep:
+    """A network on a device, with one batch that stays there, and a step of its training or its prediction.
+
+    `training` says which. The values of `step()` are the loss, or all predicted numbers of the batch. A training in
+    half precision has FP32 weights under autocast; a prediction has half-precision weights and samples.
+    """
+
+    def __init__(self, trial: Trial, network: Network, *, training: bool) -> None:
+        self.trial, self.own, self.training = trial, network, training
+        device = torch.device(trial.device)
+        torch.manual_seed(trial.seed)
+        with calling(network, "build()"):
+            model = network.build()
+        if not isinstance(model, nn.Module):
+            raise UserFunctionError(f"build() of {network.name} returned {type(model).__name__}, no torch.nn.Module")
+        self.dtype = None if training else DTYPES[trial.precision]
+        self.model = model.to(device, memory_format=TORCH_FORMATS[trial.memory_format]).train(training)
+        if self.dtype not in (None, torch.float32):
+            self.model = self.model.to(self.dtype)
+        self.samples = self._batch(device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._value = torch.empty(0)
+        self._function: Callable[[nn.Module, Any], torch.Tensor] = self._loss if training else self._prediction
+        self.optimizer = self._optimizer() if training else None
+        self.memory_bytes = 0
+
+    def _batch(self, device: torch.device) -> Any:
+        with calling(self.own, "batch(size, device)"):
+            samples = self.own.batch(self.trial.batch, device)
+        tensors = tensors_of(samples)
+        if not tensors:
+            raise UserFunctionError(f"batch(size, device) of {self.own.name} returned no tensor")
+        if elsewhere := [value for value in tensors if value.device.type != device.type]:
+            raise UserFunctionError(
+                f"batch(size, device) of {self.own.name} left a tensor on {elsewhere[0].device}: move it to `device`"
+            )
+        return pytree.tree_map(self._in_format, samples)
+
+    def _in_format(self, value: Any) -> Any:
+        """Return a sample's tensor in the trial's memory format, and for a prediction in its precision."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.ndim == 4:
+            value = value.contiguous(memory_format=TORCH_FORMATS[self.trial.memory_format])
+        return value.to(self.dtype) if self.dtype and value.is_floating_point() else value
+
+    def _loss(self, model: nn.Module, samples: Any) -> torch.Tensor:
+        assert self.own.loss is not None
+        return self.own.loss(model, samples)
+
+    def _prediction(self, model: nn.Module, samples: Any) -> torch.Tensor:
+        assert self.own.predict is not None
+        answer = tensors_of(self.own.predict(model, samples))
+        return answer[0] if len(answer) == 1 else torch.cat([part.float().flatten() for part in answer])
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        with calling(self.own, "optimizer(parameters)"):
+            made = self.own.optimizer(self.model.parameters())
+        if not isinstance(made, torch.optim.Optimizer):
+            raise UserFunctionError(f"optimizer() of {self.own.name} returned no optimiser of torch.optim")
+        fused, captured = self.trial.optimizer == "sgd_fused", "graph" in self.trial.engine
+        if captured and type(made) not in CAPTURED_OPTIMIZERS:
+            names = ", ".join(kind.__name__ for kind in CAPTURED_OPTIMIZERS)
+            raise Unsupported(f"a CUDA graph takes {names}, not {type(made).__name__}", "version")
+        asked = {"fused": True, "foreach": None} if fused and "fused" in made.defaults else {}
+        asked |= {"capturable": True} if captured and "capturable" in made.defaults else {}
+        if not asked:
+            return made
+        groups = [{**group, **asked} for group in made.param_groups]
+        again: torch.optim.Optimizer = type(made)(groups, **{**made.defaults, **asked})
+        return again
+
+    def compile(self) -> None:
+        """Let Inductor compile the loss or the prediction; it does so in the first step."""
+        self._function = torch.compile(self._function, dynamic=False, fullgraph=True)
+
+    def eager(self) -> torch.Tensor:
+        """Queue one step, launched by Python, and return its value."""
+        if not self.training:
+            with torch.inference_mode():
+                return self._function(self.model, self.samples)
+        assert self.optimizer is not None
+        with section("optimiser"):
+            self.optimizer.zero_grad(set_to_none=True)
+        with self._autocast(), section("forward"):
+            loss = self._function(self.model, self.samples)
+        with section("backward"):
+            loss.backward()
+        with section("optimiser"):
+            self.optimizer.step()
+        return loss.detach()
+
+    def value_only(self) -> torch.Tensor:
+        """Return the value of a step without its update."""
+        with torch.no_grad(), self._autocast() if self.training else contextlib.nullcontext():
+            return self._function(self.model, self.samples).detach()
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        half = AUTOCAST.get(self.trial.precision)
+        if half is None:
+            return contextlib.nullcontext()
+        # Within a CUDA graph, a cached cast would be of the weights at capture.
+        return torch.autocast(self.trial.device, half, cache_enabled="graph" not in self.trial.engine)
+
+    def capture(self) -> None:
+        """Record the step in a CUDA graph. Its warm-up steps change weights."""
+
+        def forget() -> None:
+            if self.optimizer is not None:
+                self.optimizer.zero_grad(set_to_none=True)
+            else:
+                torch.cuda.empty_cache()
+
+        try:
+            self._graph, self.memory_bytes = record(lambda: None, self._keep, before=forget)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            first = str(error).splitlines()[0]
+            raise Unsupported(
+                f"a CUDA graph cannot record the step: it waits for the device, or uses the host ({first})", "version"
+            ) from error
+
+    def _keep(self) -> None:
+        self._value = self.eager()
+
+    def __call__(self) -> torch.Tensor:
+        """Queue one step and return its value; a replay overwrites the value before."""
+        if self._graph is None:
+            return self.eager()
+        self._graph.replay()
+        return self._value
+
+    def state(self) -> list[torch.Tensor]:
+        """Return copies of weights and buffers on the host."""
+        return [value.detach().to("cpu", copy=True) for value in self._values()]
+
+    def _values(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    @torch.no_grad()
+    def restart(self, initial: list[torch.Tensor]) -> None:
+        """Go back to a state, in place, with a new optimiser's state, which is zero."""
+        for value, before in zip(self._values(), initial, strict=True):
+            value.copy_(before)
+        for of_weight in self.optimizer.state.values() if self.optimizer else ():
+            for value in of_weight.values():
+                if isinstance(value, torch.Tensor):
+                    value.zero_()
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors in a structure of lists, tuples and dictionaries."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+# Attributes of layers that drop values at random: of PyTorch, torchvision's StochasticDepth and timm's DropPath.
+RATES = ("p", "drop_prob", "dropout", "attn_drop")
+
+
+@contextlib.contextmanager
+def nothing_dropped(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and stochastic depth off, in layers and in PyTorch's functions, so that steps can be compared."""
+    changed = [
+        (layer, name, value)
+        for layer in model.modules()
+        for name in RATES
+        if isinstance(value := getattr(layer, name, None), float) and 0 < value < 1
+    ]
+    attention = functional.scaled_dot_product_attention
+
+    def without(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any) -> Any:
+        return attention(query, key, value, attn_mask, 0.0, **more)
+
+    dropped = {name: getattr(functional, name) for name in ("dropout", "dropout1d", "dropout2d", "alpha_dropout")}
+    try:
+        for layer, name, _ in changed:
+            setattr(layer, name, 0.0)
+        for name in dropped:
+            setattr(functional, name, lambda input, *_args, **_more: input)
+        functional.scaled_dot_product_attention = without
+        yield
+    finally:
+        functional.scaled_dot_product_attention = attention
+        for name, function in dropped.items():
+            setattr(functional, name, function)
+        for layer, name, value in changed:
+            setattr(layer, name, value)

@@ -1,0 +1,226 @@
+"""A workload of a network that the user brings: preparations, check and facts, for training and for prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from labkit.models import Network
+from workbook.engines import own_gate, precision
+from workbook.engines.own_network import OwnStep, calling, nothing_dropped, tensors_of
+from workbook.engines.regions import counted_regions
+from workbook.engines.state import reset_compiler
+from workbook.engines.support import GPU
+from workbook.errors import GateError, Unsupported
+from workbook.trace import Held
+from workbook.trials.rules import Rule
+from workbook.trials.trial import Trial
+from workbook.workloads import Workload
+
+# fmt: off
+OF_OWN = (
+    Rule("never", lambda t: t.device == "cpu" and "graph" in t.engine, "a CPU has no CUDA graphs"),
+    Rule("never", lambda t: t.precision in ("int8", "fp8"), "your network runs in the precisions of PyTorch's autocast"),
+    Rule("version", lambda t: t.precision == "fp16" and t.workload == "own_training",
+        "FP16 training needs a loss scale, which your file does not have: use BF16"),
+    Rule("never", lambda t: t.engine not in ("eager", "compile", "graph", "compile+graph"),
+        "{engine} does not run a network of yours"),
+    *GPU,
+)
+# fmt: on
+
+
+class OwnWorkload(Workload):
+    """The steps of a network that the user brings, driven by the trial's engine."""
+
+    def __init__(self, trial: Trial, network: Network, *, training: bool) -> None:
+        if (network.loss if training else network.predict) is None:
+            lacks = "loss(network, batch)" if training else "predict(network, batch)"
+            raise Unsupported(f"{network.name} has no {lacks}", "never")
+        self.trial, self._network, self._training = trial, network, training
+        self.images_per_step = trial.batch
+        precision.set_modes(trial)
+        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd"
+        self._compares = True
+        self._plain = OwnStep(replace(trial, engine="eager", optimizer="sgd"), network, training=training)
+        self._initial = self._plain.state()
+        self._last = torch.empty(0)
+        self._sum, self._steps = 0.0, 0
+        parameters = list(self._plain.model.parameters())
+        self.facts: dict[str, Any] = {
+            "parameters": sum(weight.numel() for weight in parameters),
+            "parameter_bytes": sum(weight.nbytes for weight in parameters),
+            "threads": torch.get_num_threads(),
+            "tokens_per_sample": network.tokens_per_sample,
+            "data_description": "one batch of the network's own samples, which stays on the device",
+        }
+        self._step = self._plain
+
+    def leave_out_gate(self) -> None:
+        """Compare nothing."""
+        self._compares = False
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Yield the preparations of the trial: the eager steps, compilation, capture."""
+        yield "reference", self._run_reference
+        if not self._is_reference:
+            yield "build", self._build
+        if "compile" in self.trial.engine:
+            yield "compile", self._compile
+        if "graph" in self.trial.engine:
+            yield "capture", self._step_captured
+
+    def _run_reference(self) -> None:
+        """Run the eager steps: count their FLOP, and keep what the gate compares."""
+        plain = self._plain
+        with nothing_dropped(plain.model), calling(self._network, "a step"):
+            self._check_shapes()
+            with FlopCounterMode(display=False) as counter:
+                first = plain.value_only() if self._compares else None
+                counted = plain.eager()
+            self.flop_per_step = counter.get_total_flops() - self._flop_of(first)
+            del counted
+            plain.restart(self._initial)
+            if self._compares:
+                self._expected = own_gate.see(plain)
+                self._check_precision(first)
+        plain.restart(self._initial)
+        if not self._is_reference:
+            self._rounding()
+            del self._plain, self._step
+
+    def _flop_of(self, first: torch.Tensor | None) -> int:
+        if first is None:
+            return 0
+        with FlopCounterMode(display=False) as counter:
+            self._plain.value_only()
+        return int(counter.get_total_flops())
+
+    def _check_shapes(self) -> None:
+        """Refuse samples whose shapes differ between calls, where a step is compiled or captured for one shape."""
+        shapes = [tuple(value.shape) for value in tensors_of(self._plain.samples)]
+        with calling(self._network, "batch(size, device)"):
+            again = tensors_of(self._network.batch(self.trial.batch, torch.device(self.trial.device)))
+        others = [tuple(value.shape) for value in again]
+        if shapes != others and self.trial.engine != "eager":
+            raise Unsupported(
+                f"batch() of {self._network.name} gave shapes {shapes}, then {others}: a compiled or captured step has "
+                f"one shape",
+                "never",
+            )
+
+    def _check_precision(self, first: torch.Tensor | None) -> None:
+        assert first is not None
+        if self.trial.precision == "fp32":
+            return
+        strict = replace(self.trial, precision="fp32", engine="eager", optimizer="sgd", memory_format="contiguous")
+        precision.set_modes(strict)
+        exact = OwnStep(strict, self._network, training=self._training)
+        with nothing_dropped(exact.model):
+            exact.restart([value.float() if value.is_floating_point() else value for value in self._initial])
+            value = exact.value_only()
+        precision.set_modes(self.trial)
+        about = {"training": self._training}
+        self.facts["gate"] = own_gate.compare_with_strict(value, first, self.trial.precision, **about)
+
+    def _rounding(self) -> None:
+        """Keep how far rounding alone moves the eager gradients."""
+        self._own_distance = 0.0
+        if self._compares and self._training:
+            with nothing_dropped(self._plain.model):
+                moved = own_gate.rounded(self._plain)
+            self._own_distance = own_gate.distance(self._expected.gradients, moved)
+
+    def _build(self) -> None:
+        self._step = OwnStep(self.trial, self._network, training=self._training)
+        self._step.restart(self._initial)
+
+    def _compile(self) -> None:
+        self._step.compile()
+        with self._gate_mode(), counted_regions(self.facts), calling(self._network, "the compiled step"):
+            try:
+                self._step.eager()
+            except torch._dynamo.exc.Unsupported as error:
+                first = str(error).strip().splitlines()[0]
+                raise Unsupported(f"torch.compile cannot make one graph of the step: {first}", "version") from error
+
+    def _gate_mode(self) -> Any:
+        return nothing_dropped(self._step.model) if self._compares else nullcontext()
+
+    def _step_captured(self) -> None:
+        with self._gate_mode(), calling(self._network, "the captured step"):
+            self._step.capture()
+        self.facts |= {
+            "memory_bytes": self._step.memory_bytes,
+            "memory_method": "peak of PyTorch's CUDA allocator while the step was captured",
+        }
+
+    def step(self) -> torch.Tensor:
+        """Queue one step."""
+        self._last = self._step()
+        return self._last
+
+    def check(self) -> None:
+        """Compare the mode's steps with the eager loop's. Raise GateError if they differ."""
+        if self._compares and not self._is_reference:
+            self._step.restart(self._initial)
+            with nothing_dropped(self._step.model):
+                seen = own_gate.see(self._step)
+            found = own_gate.compare(self._expected, seen, self.trial.precision, self._own_distance)
+            self.facts["gate"] = {**self.facts.get("gate", {}), **found}
+            self._as_written()
+        self.step()
+
+    def _as_written(self) -> None:
+        """Make the step anew, as its file has it, if the gate had switched something off that is drawn at random."""
+        if not self._draws():
+            return
+        self._step.restart(self._initial)
+        if "compile" in self.trial.engine:
+            reset_compiler()
+            self._build()
+            self._step.compile()
+            self._step.eager()
+        if "graph" in self.trial.engine:
+            self._step.capture()
+
+    def _draws(self) -> bool:
+        """Return whether two seeds give the network, as written, two values."""
+        values = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            values.append(self._step.value_only().clone())
+        return not torch.equal(*values)
+
+    def read_loss(self) -> float | None:
+        """Return the last loss, None for a prediction and for a loss that is not finite."""
+        if not self._training:
+            return None
+        value = float(self._last)
+        if not math.isfinite(value):
+            raise GateError(f"the loss of {self._network.name} became {value}: training on one batch diverged")
+        return value
+
+    def held(self) -> Held:
+        """Return the tensors in memory between two steps."""
+        captured, model = "graph" in self.trial.engine, self._step.model
+        unseen: dict[str, str] = {}
+        if captured:
+            unseen = dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
+        elif "compile" in self.trial.engine:
+            unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
+        state = self._step.optimizer.state.values() if self._step.optimizer else ()
+        return Held(
+            weights=list(model.parameters()),
+            gradients=[weight.grad for weight in model.parameters() if weight.grad is not None],
+            optimiser=[value for of in state for value in of.values() if isinstance(value, torch.Tensor)],
+            inputs=tensors_of(self._step.samples),
+            beside=list(model.buffers()),
+            **unseen,
+        )
