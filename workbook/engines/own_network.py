@@ -218,8 +218,9 @@ def nothing_dropped(model: nn.Module) -> Iterator[None]:
     ]
     attention = functional.scaled_dot_product_attention
 
-    def without(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any) -> Any:
-        return attention(query, key, value, attn_mask, 0.0, **more)
+    def without(*arguments: Any, **named: Any) -> Any:  # the fifth argument is dropout_p
+        named = {name: value for name, value in named.items() if name != "dropout_p"}
+        return attention(*arguments[:4], *([0.0] if len(arguments) > 4 else []), *arguments[5:], **named)
 
     dropped = {name: getattr(functional, name) for name in ("dropout", "dropout1d", "dropout2d", "alpha_dropout")}
     try:
