@@ -60,7 +60,16 @@ def trials(network: str, batches: Sequence[int], sweep: Sweep, *, kind: str, has
                 fused = {"optimizer": "sgd_fused"} if is_tuned else {}
                 made.append(Trial(workload=workload, batch=batch, **about, **mode, **fused, **asked))
                 if batch == max(batches) and sweep["energy_windows"]:
-                    made.append(Trial(workload=workload, batch=batch, **about, **mode, **fused, **{"energy_windows": sweep["energy_windows"]}))
+                    made.append(
+                        Trial(
+                            workload=workload,
+                            batch=batch,
+                            **about,
+                            **mode,
+                            **fused,
+                            **{"energy_windows": sweep["energy_windows"]},
+                        )
+                    )
     return made
 
 
