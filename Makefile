@@ -2,7 +2,7 @@
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
-VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS KEEP_TRACES TIME ON NODES BASELINE LAB TORCH_INDEX TF_PYTHON JAX_PYTHON
+VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS NETWORK BATCH KEEP_TRACES TIME ON NODES BASELINE LAB TORCH_INDEX TF_PYTHON JAX_PYTHON
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
@@ -42,6 +42,7 @@ help:  ## list the targets
 	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 WEIGHTS=/folder"
 	@echo "             TIME=45m (begin no round that would end later; round 0 makes a complete site of small sizes)"
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
+	@echo "             NETWORK=mine.py|torchvision:vit_b_16 BATCH=32,256 (STUDY=your_network: measure a network of yours)"
 	@echo "             KEEP_TRACES=1 (keep a file of each trace, for Perfetto or labkit trace)"
 	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
 	@echo "             LAB=\"--no-browser --port 9000\" (options of JupyterLab)"

@@ -22,7 +22,9 @@ class Block(nn.Module):
         self.gate, self.up = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
         self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
 
-    def forward(self, states: torch.Tensor, turn: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, states: torch.Tensor, turn: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
         normed = self.before_attention(states)
         query = turned(self.query(normed).unflatten(-1, (HEADS, HEAD)).transpose(1, 2), turn)
         keys[:, :, PLACE] = turned(self.key(normed).unflatten(-1, (KEY_HEADS, HEAD)).transpose(1, 2), turn)[:, :, 0]

@@ -39,6 +39,11 @@ Weights = Annotated[
     str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with a GPU's trained weights, or torchvision's.")
 ]
 Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
+Network = Annotated[
+    str,
+    typer.Option("--network", envvar="NETWORK", help="A network of yours: mine.py, torchvision:vit_b_16, timm:name."),
+]
+Batch = Annotated[str, typer.Option("--batch", envvar="BATCH", help="Batch sizes of --network: 32,256.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 Again = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = also make the pages that are unchanged.")]
 KeepTraces = Annotated[
@@ -63,6 +68,8 @@ def _request(
     force: str = "",
     weights: str = "",
     reuters: str = "",
+    network: str = "",
+    batches: str = "",
     keep_traces: str = "",
     time: str = "",
 ) -> Any:
@@ -77,6 +84,8 @@ def _request(
         force=_is_on("FORCE", force),
         weights=weights,
         reuters=reuters,
+        network=network,
+        batches=batches,
         keep_traces=_is_on("KEEP_TRACES", keep_traces),
         time_s=_seconds(time) if time else None,
     )
@@ -117,6 +126,8 @@ def report(
     force: Force = "",
     weights: Weights = "",
     reuters: Reuters = "",
+    network: Network = "",
+    batch: Batch = "",
     keep_traces: KeepTraces = "",
     time: Time = "",
     on: On = "",
@@ -125,7 +136,7 @@ def report(
     """Measure on this machine what has no record yet, and render the site."""
     from workbook.report.make import make_report
 
-    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
+    request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
     number = _nodes(on, nodes)
     if on:
         from workbook.slurm import report_on_slurm
@@ -159,6 +170,8 @@ def plan(
     force: Force = "",
     weights: Weights = "",
     reuters: Reuters = "",
+    network: Network = "",
+    batch: Batch = "",
     keep_traces: KeepTraces = "",
     time: Time = "",
     on: On = "",
@@ -169,7 +182,7 @@ def plan(
     from workbook.report.make import make_plan
     from workbook.report.plan import line_of_rounds
 
-    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
+    request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
     _nodes(on, nodes)
     session, plans = make_plan(request, elsewhere=True)
     elsewhere = mismatch(session.profile, session.host) is not None

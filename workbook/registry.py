@@ -42,6 +42,7 @@ class Metric:
 
 
 COMPARISON = "20_comparison"  # measures nothing: it shows all profiles' records
+YOUR_NETWORK = "13_your_network"  # part of a report only with NETWORK=
 
 _SI_UNITS = {
     **{"%": "1", "x": "1", "ms": "s", "days": "s", "mJ": "J", "MHz": "Hz", "TFLOP/s": "FLOP/s", "GFLOP": "FLOP"},
@@ -64,6 +65,7 @@ STUDIES: dict[str, Study] = {
         Study("10_gan", "WGAN", "How well does a WGAN use the chip?"),
         Study("11_frameworks", "Frameworks", "Does the framework matter?"),
         Study("12_data_pipeline", "Data pipeline", "Does training wait for its data, and what would help?"),
+        Study(YOUR_NETWORK, "Your network", "How fast is your network here, and what bounds it?"),
         Study(COMPARISON, "Comparison", "How do the devices compare, with each other and with the papers?"),
     )
 }
@@ -73,6 +75,8 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("images_per_s", "Throughput", "images/s", "more"),
         Metric("images_per_s_per_device", "Throughput per device", "images/s/device", "more"),
+        Metric("samples_per_s", "Throughput of your network", "samples/s", "more"),
+        Metric("tokens_per_s", "Throughput of your network", "tokens/s", "more"),
         Metric("step_s", "Step time", "ms", "less", 1e3),
         Metric("epoch_s", "Time per epoch", "s", "less"),
         Metric("time_to_first_step_s", "Time to the first step", "s", "less"),
@@ -100,6 +104,8 @@ METRICS: dict[str, Metric] = {
         Metric("power_readings", "Readings behind the board power", "readings", "neither"),
         Metric("energy_per_image_j", "Energy per image", "mJ", "less", 1e3),
         Metric("net_energy_per_image_j", "Energy per image above idle", "mJ", "less", 1e3),
+        Metric("energy_per_sample_j", "Energy per sample", "mJ", "less", 1e3),
+        Metric("energy_per_token_j", "Energy per token", "mJ", "less", 1e3),
         Metric("images_per_s_per_w", "Efficiency", "images/J", "more"),
         Metric("utilisation", "Utilisation (any kernel active)", "%", "neither", 1e2, share=True),
         Metric("sm_activity", "SM activity", "%", "neither", 1e2, share=True),

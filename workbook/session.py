@@ -21,8 +21,8 @@ OPTIONS = ("weights", "reuters", "network", "batches")  # parameters that only t
 class Session:
     """The settings of a measurement, which reports, notebooks and worker processes receive and never change.
 
-    `weights` is the folder of WEIGHTS=, `reuters` the file of REUTERS= and `network` the file or name of NETWORK=, paths
-    absolute; `batches` are the sizes of BATCH=. Each is None without its option.
+    `weights` is the folder of WEIGHTS=, `reuters` the file of REUTERS=, and `network` the file or name of NETWORK=.
+    Paths are absolute. `batches` are the sizes of BATCH=. Each is None without its option.
     `environment` holds the variables that frameworks read and that worker processes inherit.
     """
 

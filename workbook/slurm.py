@@ -20,7 +20,7 @@ from labkit.errors import LabkitError, UserError
 from workbook.hardware.profile import Cluster, Profile, load_profile
 from workbook.paths import ROOT, as_typed
 from workbook.report.make import Request
-from workbook.report.plan import chosen_studies
+from workbook.report.plan import measured_studies
 from workbook.results import reports_folder
 
 POLL_S = 5.0  # the controller serves the whole cluster
@@ -220,7 +220,7 @@ def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S)
     if not profile.runnable:
         raise UserError(f"profile {profile.name!r} can't be measured: {profile.reason}")
     profile.timing_at(request.scale)
-    chosen_studies(request.study)
+    measured_studies(request.study, request.network)
     refuse_address(request.data)  # before it stands in the job's comment, which everybody reads
     variables = variables_of(request)
     # The comment identifies the report, so FORCE=1 is not part of it. It is one line, because squeue prints one.
@@ -245,12 +245,13 @@ def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S)
 
 def variables_of(request: Request) -> list[str]:
     """Return the variables of the job's `make` as `NAME=value`, with absolute paths for files of this machine."""
-    paths = {"DATA": request.data, "WEIGHTS": request.weights, "REUTERS": request.reuters}
+    paths = {"DATA": request.data, "WEIGHTS": request.weights, "REUTERS": request.reuters, "NETWORK": request.network}
     python = os.environ.get("LABKIT_PYTHON", sys.executable)
     variables = {
         "STUDY": request.study,
         "SCALE": request.scale,
         **{name: str(Path(path).resolve()) if path and Path(path).exists() else path for name, path in paths.items()},
+        "BATCH": request.batches,
         "FORCE": "1" if request.force else "",
         "KEEP_TRACES": "1" if request.keep_traces else "",
         "TIME": f"{request.time_s:.0f}s" if request.time_s else "",

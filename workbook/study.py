@@ -30,6 +30,7 @@ from workbook.hardware.host import Host, read_host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import load_profile
 from workbook.options import open_session
+from workbook.records import Record
 from workbook.records.selection import host_to_show
 from workbook.registry import Study, find_study
 from workbook.results import Results, is_report, other_hosts, records_of_host, study_records
@@ -239,6 +240,10 @@ class OpenStudy(Planner):
             *self.trials(workload="launch_rate", size=3000, data=NO_DATA, device=kind),
         ]
 
+    def recorded(self) -> list[Record]:
+        """Return the records that a page of this study shows, of any trial."""
+        return self._selected().records if self.store.hosts(self.study.id) else []
+
     def plan(self, trials: Sequence[Trial]) -> Table:
         """Return a table of the configurations that `measure` will run. Its caption has the time that they take.
 
@@ -425,13 +430,16 @@ def open_study(
     data: str | Path = "",
     weights: str | Path = "",
     reuters: str | Path = "",
+    network: str | Path = "",
+    batches: str = "",
     host: Host | None = None,
 ) -> OpenStudy:
     """Open a study. `hw` names a profile; if empty, the profile is detected.
 
-    `data`, `weights` and `reuters` are the options DATA=, WEIGHTS= and REUTERS= of `make report`. Raise UserError for
-    an unknown study, profile, scale or mode, for images that the study cannot use, and for a folder without weights;
-    LabkitError if no profile matches this machine.
+    `data`, `weights`, `reuters`, `network` and `batches` are the options DATA=, WEIGHTS=, REUTERS=, NETWORK= and BATCH=
+    of `make report`. Raise UserError for an unknown study, profile, scale or mode, for images that the study cannot
+    use, for a folder without weights, and for batch sizes without a network; LabkitError if no profile matches this
+    machine.
     """
     one_of("mode", mode, MODES)
     about, here = find_study(study), host or this_host()
@@ -446,6 +454,8 @@ def open_study(
         data=str(data),
         weights=str(weights),
         reuters=str(reuters),
+        network=str(network),
+        batches=batches,
         keeps_traces=os.environ.get("KEEP_TRACES") == "1",
     )
     if not hw and mode == "auto":

@@ -16,7 +16,7 @@ from typing import Any
 from labkit.models import MODELS
 from workbook.registry import FRAMEWORK_TITLES, METRICS, Metric
 from workbook.trials.recipes import is_plain
-from workbook.trials.trial import OF_NETWORKS, WORDS, Trial
+from workbook.trials.trial import OF_NETWORKS, OWN, WORDS, Trial
 
 MISSING = "–"  # in place of a number
 NOT_MEASURED = "not measured"  # in a sentence
@@ -188,6 +188,7 @@ TITLES: MappingProxyType[str, Mapping[str, str]] = MappingProxyType(
         "device": {"cuda": "GPU", "cpu": "CPU"},
         "workload": {
             **{"train": "training", "infer": "inference", "gan": "adversarial training", "load": "loading"},
+            **{"own_training": "training", "own_prediction": "prediction"},
             **{"matmul": "matrix product", "memory_copy": "memory copy", "launch_rate": "launch rate"},
             **{"all_reduce": "all-reduce", "peer_copy": "copy to the next device"},
         },
@@ -357,8 +358,11 @@ def mode_name(trial: Trial) -> str:
     if trial.engine == "eager" and trial.host_setting == "default":
         if trial.precision == "default":
             return AS_INSTALLED
-        if trial.optimizer == "sgd_fused" or (trial.workload == "infer" and trial.memory_format == "channels_last"):
+        predicts = trial.workload in ("infer", "own_prediction")
+        if trial.optimizer == "sgd_fused" or (predicts and trial.memory_format == "channels_last"):
             return CAREFUL
+    if trial.workload in OWN:  # its tuned modes all have the fused kernels of the optimiser that its file names
+        return label("engine", trial.engine)
     fused = label("optimizer", trial.optimizer) if trial.optimizer == "sgd_fused" else ""
     return _joined((label("engine", trial.engine), fused, TITLES["host_setting"].get(trial.host_setting, "")))
 

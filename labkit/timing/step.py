@@ -111,9 +111,11 @@ def time_step(
     """Time a step: warm up until its time is steady, then time blocks of steps with one synchronise each.
 
     `step` takes no arguments and runs one step. It may be a network's file or name instead, as for
-    `labkit.models.open_network`: then its eager training is timed, on one batch of `batch` samples. Warm-up lasts `warmup_s` seconds, and up to three times as long until
-    the last four blocks have a coefficient of variation under 5 %. Blocks last about `block_s`. Timing lasts `timed_s`,
-    or half of it if the mean is precise by then. Slow steps get five blocks, or fewer once twice `timed_s` has passed.
+    `labkit.models.open_network`: then its eager training is timed, on one batch of `batch` samples.
+
+    Warm-up lasts `warmup_s` seconds, and up to three times as long until the last four blocks have a coefficient of
+    variation under 5 %. Blocks last about `block_s`. Timing lasts `timed_s`, or half of it if the mean is precise by
+    then. Slow steps get five blocks, or fewer once twice `timed_s` has passed.
     `device` None is CUDA if there is a device, else the CPU, whose device times are NaN. `clock` replaces the device's
     clock: `labkit.timing.HostClock(wait)` waits for a framework with its own queue.
 

@@ -49,8 +49,14 @@ def test_a_file_is_built_fed_and_trained_with_the_files_beside_it(
         ("import not_there_at_all", "ModuleNotFoundError"),
         ("def batch(size, device): ...\ndef loss(network, batch): ...", "lacks build()"),
         ("def build(): ...\ndef batch(size, device): ...", "loss(network, batch) or predict(network, batch)"),
-        ("def build(width): ...\ndef batch(size, device): ...\ndef loss(n, b): ...", "build of mine.py cannot be called"),
-        ("tokens_per_sample = 'many'\ndef build(): ...\ndef batch(s, d): ...\ndef loss(n, b): ...", "tokens_per_sample"),
+        (
+            "def build(width): ...\ndef batch(size, device): ...\ndef loss(n, b): ...",
+            "build of mine.py cannot be called",
+        ),
+        (
+            "tokens_per_sample = 'many'\ndef build(): ...\ndef batch(s, d): ...\ndef loss(n, b): ...",
+            "tokens_per_sample",
+        ),
     ],
 )
 def test_a_file_that_is_no_network_gets_one_sentence(tmp_path: Path, text: str, said: str) -> None:

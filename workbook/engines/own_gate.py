@@ -42,7 +42,6 @@ def see(step: OwnStep) -> Seen:
     for number in range(STEPS):
         value = step()
         if number == 0:
-            _check_loss(step, value)
             gradients = [weight.grad.float().cpu() for weight in step.model.parameters() if weight.grad is not None]
         losses.append(value.clone())
     values = [float(loss) for loss in losses]
@@ -51,11 +50,6 @@ def see(step: OwnStep) -> Seen:
     if not any(bool(gradient.any()) for gradient in gradients):
         raise GateError(f"no weight of {step.own.name} gets a gradient from its loss")
     return Seen(values, gradients)
-
-
-def _check_loss(step: OwnStep, value: torch.Tensor) -> None:
-    if value.numel() != 1:
-        raise GateError(f"loss(network, batch) of {step.own.name} returned shape {tuple(value.shape)}, not one number")
 
 
 def rounded(step: OwnStep) -> list[torch.Tensor]:

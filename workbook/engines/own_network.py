@@ -7,6 +7,7 @@ optimiser's kernels, the compiler and the capture.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -76,9 +77,14 @@ class OwnStep:
     def _batch(self, device: torch.device) -> Any:
         with calling(self.own, "batch(size, device)"):
             samples = self.own.batch(self.trial.batch, device)
+            counts = [sum(value.numel() for value in tensors_of(self.own.batch(size, device))) for size in (1, 2)]
         tensors = tensors_of(samples)
         if not tensors:
             raise UserFunctionError(f"batch(size, device) of {self.own.name} returned no tensor")
+        if counts[0] == counts[1]:
+            raise UserFunctionError(
+                f"batch(size, device) of {self.own.name} gives as many numbers for 2 samples as for 1"
+            )
         if elsewhere := [value for value in tensors if value.device.type != device.type]:
             raise UserFunctionError(
                 f"batch(size, device) of {self.own.name} left a tensor on {elsewhere[0].device}: move it to `device`"
@@ -138,6 +144,23 @@ class OwnStep:
         with section("optimiser"):
             self.optimizer.step()
         return loss.detach()
+
+    def check(self) -> None:
+        """Raise UserFunctionError for a loss that cannot train a network, and for a prediction without numbers."""
+        name = self.own.name
+        if not self.training:
+            if not self.eager().numel():
+                raise UserFunctionError(f"predict(network, batch) of {name} returned no numbers")
+            return
+        with self._autocast():
+            loss: Any = self._function(self.model, self.samples)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            shape = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
+            raise UserFunctionError(f"loss(network, batch) of {name} returned {shape}, not a tensor with one number")
+        if not loss.requires_grad:
+            raise UserFunctionError(f"no weight of {name} gets a gradient from its loss")
+        if not math.isfinite(loss):
+            raise UserFunctionError(f"the loss of {name} is {float(loss)} before the first update")
 
     def value_only(self) -> torch.Tensor:
         """Return the value of a step without its update."""

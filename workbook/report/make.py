@@ -17,11 +17,12 @@ from workbook.hardware.host import Host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import Profile, load_profile
 from workbook.options import open_session
+from workbook.paths import reports_folder
 from workbook.records.store import Store
-from workbook.registry import SMALL
+from workbook.registry import SMALL, YOUR_NETWORK
 from workbook.report.generate import write_profile
 from workbook.report.pages import read_runs, write_site
-from workbook.report.plan import StudyPlan, chosen_studies, line_of_rounds, plan_studies
+from workbook.report.plan import StudyPlan, chosen_studies, line_of_rounds, measured_studies, plan_studies
 from workbook.report.rendering import write_pages
 from workbook.report.rounds import Rounds
 from workbook.results.load import without_records
@@ -42,6 +43,8 @@ class Request:
     force: bool = False
     weights: str = ""
     reuters: str = ""
+    network: str = ""
+    batches: str = ""
     keep_traces: bool = False
     time_s: float | None = None  # the seconds after which no further round begins
 
@@ -50,6 +53,7 @@ class Request:
         # Without FORCE and TIME: the repeated command must not start over, and measures what is left.
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
         given += [("WEIGHTS", self.weights), ("REUTERS", self.reuters)]
+        given += [("NETWORK", self.network), ("BATCH", self.batches)]
         given.append(("KEEP_TRACES", "1" if self.keep_traces else ""))
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
@@ -73,7 +77,7 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
     """
     host = this_host()
     profile = choose_profile(request.hw, host)
-    studies = chosen_studies(request.study)
+    studies = measured_studies(request.study, request.network)
     if not (elsewhere and profile.runnable):
         require_match(profile, host)
     profile.timing_at(request.scale)
@@ -85,6 +89,8 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
         data=request.data,
         weights=request.weights,
         reuters=request.reuters,
+        network=request.network,
+        batches=request.batches,
         keeps_traces=request.keep_traces,
     )
     problem = mismatch(profile, host)
@@ -170,6 +176,8 @@ def make_render(request: Request) -> int:
         raise UserError("say which report to render, for example `make render HW=h200`.")
     profile = load_profile(request.hw)
     studies = chosen_studies(request.study)
+    if not request.study and Store(reports_folder() / profile.name).hosts(YOUR_NETWORK):
+        studies.append(YOUR_NETWORK)
     session = open_session(profile, this_host(numbered=False), studies, scale=request.scale)
     report = session.store.report
     missing = [study for study in studies if not Store(report).hosts(study)]

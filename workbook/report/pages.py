@@ -28,7 +28,7 @@ from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.records import PROTOCOL, utc_now
 from workbook.records.selection import host_to_show
 from workbook.records.store import Store
-from workbook.registry import COMPARISON, STUDIES
+from workbook.registry import COMPARISON, STUDIES, YOUR_NETWORK
 from workbook.report import scraps
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
@@ -292,7 +292,8 @@ def _study_row(
     if run and run.status == "failed":
         return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page)
     if not measured:
-        return StudyRow(question, "not measured", "", f"make report {again}" if runnable else "", page)
+        asked = " NETWORK=mine.py" if study == YOUR_NETWORK else ""
+        return StudyRow(question, "not measured", "", f"make report {again}{asked}" if runnable else "", page)
     if not run or not page:
         return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
     row = _answered(question, report / f"{study}.ipynb", page)

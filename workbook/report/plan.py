@@ -14,7 +14,7 @@ from workbook.paths import notebook_of
 from workbook.records import Record
 from workbook.records.selection import rounds_complete
 from workbook.records.shared import read_together
-from workbook.registry import COMPARISON, SMALL, STUDIES, find_study
+from workbook.registry import COMPARISON, SMALL, STUDIES, YOUR_NETWORK, find_study
 from workbook.report.execute import planned_trials
 from workbook.report.pages import read_runs
 from workbook.runner.plan import Missing, passes_by_key, what_is_missing
@@ -93,15 +93,29 @@ def line_of_rounds(plans: Sequence[StudyPlan]) -> str:
     return f"{whole} in {len(seconds)} rounds; {first}."
 
 
-def chosen_studies(names: str) -> list[str]:
-    """Return the ids of the studies in `names` (comma-separated; empty: all). Raise UserError for an unknown study."""
+def chosen_studies(names: str, network: str = "") -> list[str]:
+    """Return the ids of the studies in `names` (comma-separated; empty: all), in the order of a report.
+
+    The study of the user's network is one of all with a `network` alone. Raise UserError for an unknown study.
+    """
     available = [study for study in STUDIES if study != COMPARISON]
     if not names.strip():
-        return available
+        return [study for study in available if study != YOUR_NETWORK or network]
     chosen = [find_study(name.strip()).id for name in names.split(",") if name.strip()]
     if COMPARISON in chosen:
         raise UserError("the comparison measures nothing: `make compare` makes it from the records of all profiles.")
     return [study for study in available if study in chosen]
+
+
+def measured_studies(names: str, network: str) -> list[str]:
+    """Return the studies that a report measures, as `chosen_studies`. Raise UserError for options that do not agree."""
+    studies = chosen_studies(names, network)
+    if (YOUR_NETWORK in studies) != bool(network):
+        usage = "make report STUDY=your_network NETWORK=mine.py BATCH=32,256"
+        raise UserError(
+            f"NETWORK= and the study your_network belong together, and only one of them was given; valid: `{usage}`."
+        )
+    return studies
 
 
 def plan_studies(

@@ -33,7 +33,7 @@ from workbook.report.compare import is_comparable, write_comparison
 from workbook.report.execute import Execution, execute, parameters_of
 from workbook.report.inputs import INDEX, Seals
 from workbook.report.pages import Shown, StudyRun, read_runs, shown_of, write_page, write_run, write_site
-from workbook.report.plan import NOTEBOOK_S
+from workbook.report.plan import NOTEBOOK_S, chosen_studies
 from workbook.results.load import kept_records
 from workbook.runner.progress import duration
 from workbook.session import OPTIONS, Session
@@ -66,7 +66,7 @@ def write_pages(
     before = read_runs(report)
     failed: dict[str, str] = {}
     mistakes = 0
-    everything = set(studies) == set(STUDIES) - {COMPARISON}
+    everything = set(studies) >= set(chosen_studies(""))
     runnable = [COMPARISON] if everything and is_comparable() else []
     runnable += [study for study in studies if study not in unmeasured]
     seals = Seals(report, host, session.parameters(mode), runnable)

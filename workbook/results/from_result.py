@@ -15,6 +15,7 @@ from workbook.records.scored import Accuracy
 from workbook.results import from_reads
 from workbook.results import from_trace as traced
 from workbook.results.missing import Missing, or_none, over, present
+from workbook.trials.trial import OWN
 
 
 def value_of(record: Record, metric: str) -> float | None:
@@ -118,6 +119,25 @@ def _framework_peak_bytes(record: Record) -> float | None:
     return record.number("memory_bytes")
 
 
+def images_of(record: Record) -> float | None:
+    """Return the images of a step. Raise Missing for a network of the user, whose samples need not be images."""
+    if record.trial["workload"] in OWN:
+        raise Missing("samples of your network need not be images: see samples_per_s")
+    return _blocks(record).images_per_step
+
+
+def samples_of(record: Record) -> float:
+    """Return the samples of a step of the user's network. Raise Missing for another workload."""
+    if record.trial["workload"] not in OWN:
+        raise Missing("only your network has samples")
+    return float(present(_blocks(record).images_per_step))
+
+
+def tokens_of(record: Record) -> int:
+    """Return the tokens of a sample. Raise Missing if the network's file does not say how many it has."""
+    return int(present(record.number("tokens_per_sample"), "the network's file has no `tokens_per_sample`"))
+
+
 # Of any result: each function says why a result lacks its metric.
 _OF_ANY: dict[str, Callable[[Record], float | None]] = {
     "launches_per_s": lambda record: present(
@@ -131,7 +151,9 @@ _OF_ANY: dict[str, Callable[[Record], float | None]] = {
     **{name: partial(traced.value, metric=name) for name in traced.METRICS},
 }
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
-    "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
+    "images_per_s": lambda record: _blocks(record).rate(images_of(record)),
+    "samples_per_s": lambda record: _blocks(record).rate(samples_of(record)),
+    "tokens_per_s": lambda record: _blocks(record).rate(samples_of(record) * tokens_of(record)),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
     "step_s": lambda record: _blocks(record).step_s,

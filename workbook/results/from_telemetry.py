@@ -15,7 +15,7 @@ from workbook.records import Record
 from workbook.results import from_result
 from workbook.results.missing import Missing, or_none, over, present
 from workbook.results.study_records import StudyRecords
-from workbook.trials.trial import NO_DATA
+from workbook.trials.trial import NO_DATA, OWN
 
 # A window of traffic is as long as the timed part: the blocks and the gaps between them, in which nothing is exchanged.
 # It begins under steady load. At its end the counter's last stretch is assumed to be even, which is wrong by at most a
@@ -141,7 +141,9 @@ def _grown(record: Record, source: str, counter: str) -> float:
 
 
 OF_IMAGES = {"energy_per_image_j", "net_energy_per_image_j", "images_per_s_per_w"}
-OF_METERS = {"power_w", "energy_j", *OF_IMAGES}  # on a CPU only where its energy can be read
+OF_SAMPLES = {"energy_per_sample_j", "energy_per_token_j"}
+OF_ENERGY = {"energy_per_image_j", "net_energy_per_image_j", *OF_SAMPLES}
+OF_METERS = {"power_w", "energy_j", *OF_IMAGES, *OF_SAMPLES}  # on a CPU only where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
 METRICS = frozenset({*KINDS, *OF_METERS, *FIGURES, "power_readings"})
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_steal"})
@@ -194,6 +196,10 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
     """Return a metric of telemetry in one pass, in SI units. Raise Missing if it was not read."""
     if metric in OF_IMAGES and record.trial["data"] == NO_DATA:
         raise Missing("this workload has no images")
+    if metric in OF_SAMPLES and record.trial["workload"] not in OWN:
+        raise Missing("only your network has samples")
+    if metric == "energy_per_token_j":
+        return value(results, record, "energy_per_sample_j") / from_result.tokens_of(record)
     if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
         raise Missing("not readable here: the clock never changes, so it is the nominal one")
     if metric == "images_per_s_per_w":
@@ -220,7 +226,7 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
 def _number(record: Record, metric: str) -> float | None:
     """Return a metric that a pass's telemetry alone gives, and the energy of an image above that of no device."""
     on_gpu = record.trial["device"] == "cuda"
-    if metric in ("energy_per_image_j", "net_energy_per_image_j"):
+    if metric in ("energy_per_image_j", "net_energy_per_image_j", "energy_per_sample_j"):
         return _energy_per_image(record, above_w=0.0)
     if metric == "power_readings":
         metrics = _sources(record.telemetry, "power_w", "timed")
@@ -279,6 +285,6 @@ def _why_unread(results: StudyRecords, record: Record, metric: str) -> str:
         return NO_SENSOR
     if telemetry is None:
         return "the record holds no telemetry"
-    if metric.endswith("_per_image_j") and not record.as_trial.energy_windows:
+    if metric in OF_ENERGY and not record.as_trial.energy_windows:
         return "no energy windows were asked for"
     return "nothing was read"

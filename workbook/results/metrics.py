@@ -76,7 +76,7 @@ def _power_fraction(results: StudyRecords, record: Record) -> float:
 def _device_images_per_s(_: StudyRecords, record: Record) -> float:
     """Return the images/s of a GPU that never waits for its host. Machines with equal GPUs agree on it."""
     busy_s = _busy_step_s(record)
-    return over((record.blocks.images_per_step or None) if record.blocks else None, busy_s)
+    return over((from_result.images_of(record) or None) if record.blocks else None, busy_s)
 
 
 def _host_share(_: StudyRecords, record: Record) -> float:

@@ -20,7 +20,7 @@ from workbook.workloads import Workload, build_workload
 
 
 class Data:
-    """What the trials of a process share: data sets, the folder of weights, the brought network, and whether any of them compiled.
+    """What the trials of a process share: data sets, the folder of weights, the user's network, whether any compiled.
 
     Each data set is opened once.
     """

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from workbook.hardware.profile import Profile
+from workbook.records import Record
+from workbook.session import Session
 from workbook.trials.trial import Trial
 
 Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
@@ -23,6 +25,7 @@ class Planner(Protocol):
 
     profile: Profile
     scale: str
+    session: Session
 
     @property
     def sweep(self) -> Sweep: ...  # noqa: D102
@@ -38,6 +41,8 @@ class Planner(Protocol):
 
     @property
     def nodes(self) -> int: ...  # noqa: D102
+
+    def recorded(self) -> list[Record]: ...  # noqa: D102
 
     def thread_counts(self, asked: object) -> list[int]: ...  # noqa: D102
 

@@ -1,79 +1,132 @@
-"""A network that the user brings: its trials, and its rates beside the references."""
+"""The study of a network that the user brings: its trials, and its steps beside those of recorded networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 
-from labkit.models import open_network
-from workbook.studies.planner import Sweep
+from labkit.errors import UserError
+from labkit.models import Network, open_network
+from workbook.records import Record
+from workbook.results import load
+from workbook.results.load import profiles_with_records
+from workbook.show.frames import phrases
+from workbook.studies.planner import Planner
 from workbook.trials import recipes
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
-from workbook.trials.trial import NO_DATA, Trial
+from workbook.trials.trial import NO_DATA, OWN, Trial
+from workbook.words import STRICT, label
 
-TASKS = {"own_training": "training", "own_prediction": "prediction"}
-# In half precision a user's network takes autocast and the fused kernels of its own optimiser.
-_HALF: Recipe = {"precision": "bf16", "memory_format": "channels_last"}
-_ON_GPU: tuple[Recipe, ...] = (
-    dict(recipes.PLAIN),
-    dict(recipes.INSTALLED),
-    dict(_HALF),
-    {**_HALF, "engine": "graph"},
-    {**_HALF, "engine": "compile+graph"},
-)
-_ON_CPU: tuple[Recipe, ...] = (dict(recipes.PLAIN), {"engine": "compile"})
+TRAINING, PREDICTION = OWN
+RECORDED = {"training": ("train", "training"), "inference": ("infer", "prediction")}  # study -> workload, task
 
 
-def sizes(text: str, usual: Sequence[int]) -> list[int]:
-    """Return the batch sizes that BATCH= names; the usual ones without it. Raise UserError for another text.
+def sizes(text: str | None, usual: Sequence[int]) -> list[int]:
+    """Return the batch sizes that BATCH= names, each once; the usual ones without it. Raise UserError for other text.
 
-    >>> sizes("32, 256", [8]), sizes("", [8])
+    >>> sizes("32, 256", [8]), sizes(None, [8])
     ([32, 256], [8])
     """
-    from labkit.errors import UserError
-
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UserError(f"BATCH={text} is no list of batch sizes; valid: whole numbers with commas, such as 32,256.")
     return list(dict.fromkeys(map(int, parts))) or list(usual)
 
 
-def trials(network: str, batches: Sequence[int], sweep: Sweep, *, kind: str, has_bf16: bool = True) -> list[Trial]:
-    """Return the trials of a network: each mode at each batch size, in training and in prediction as its file allows.
+def trials(lab: Planner) -> list[Trial]:
+    """Return each mode at each batch size, in training and prediction as the network allows, and the device's ceilings.
 
-    The largest batch is traced, and on a GPU its energy is measured. `kind` is `cuda` or `cpu`. Raise UserError as
-    `labkit.models.open_network` does.
+    The largest batch is traced, and on a GPU its energy is measured. Without NETWORK= the trials are those recorded for
+    the network that was measured last. Raise UserError as `labkit.models.open_network` does, and without a network and
+    records.
     """
-    opened = open_network(network)
-    source = source_hash_of_file(opened.path) if opened.path else ""
-    half: list[Recipe] = [{**_HALF, "memory_format": "contiguous"}] if has_bf16 else []
-    modes = _ON_GPU if kind == "cuda" else (*_ON_CPU, *half)
-    about = {"model": opened.name, "workload_source": source, "device": kind, "data": NO_DATA}
+    name, sweep, kind = lab.session.network, lab.sweep, lab.profile.device.kind
+    if name is None:
+        return [*_newest(lab.recorded()), *lab.ceilings()]
+    network, batches = open_network(name), sizes(lab.session.batches, sweep["batch"])
+    about = {
+        **{"model": network.name, "workload_source": source_hash_of_file(network.path) if network.path else ""},
+        **{"device": kind, "data": NO_DATA},
+    }
+    largest = {"batch": max(batches), "traced_iterations": sweep["traced_iterations"]}
+    smaller = {"batch": [batch for batch in batches if batch != max(batches)]}
+    metered = {"batch": max(batches) if sweep["energy_windows"] else [], "energy_windows": sweep["energy_windows"]}
+    asked = [
+        trial
+        for mode in _modes(network, kind, lab.cpu.features)
+        for axes in (largest, smaller, metered)
+        for trial in lab.trials(**about, **mode, **axes)
+    ]
+    return [*asked, *lab.ceilings()]
+
+
+def _modes(network: Network, kind: str, cpu_features: Sequence[str]) -> list[Recipe]:
+    """Return the recipes of the network's training and prediction on a kind of device."""
+    half: Recipe = {"precision": "bf16", "memory_format": "channels_last"}
+    modes: list[Recipe] = [dict(recipes.PLAIN)]
+    if kind == "cuda":
+        modes += [dict(recipes.INSTALLED), half, {**half, "engine": "graph"}, {**half, "engine": "compile+graph"}]
+    else:
+        modes += [{"engine": "compile"}, *([half] if recipes.has_bf16(cpu_features) else [])]
     made = []
-    for workload, function in (("own_training", opened.loss), ("own_prediction", opened.predict)):
-        for batch in batches if function else ():
-            asked = {"traced_iterations": sweep["traced_iterations"]} if batch == max(batches) else {}
-            for mode in modes:
-                is_tuned = workload == "own_training" and mode.get("precision") == "bf16"
-                fused = {"optimizer": "sgd_fused"} if is_tuned else {}
-                made.append(Trial(workload=workload, batch=batch, **about, **mode, **fused, **asked))
-                if batch == max(batches) and sweep["energy_windows"]:
-                    made.append(
-                        Trial(
-                            workload=workload,
-                            batch=batch,
-                            **about,
-                            **mode,
-                            **fused,
-                            **{"energy_windows": sweep["energy_windows"]},
-                        )
-                    )
+    for workload, function in ((TRAINING, network.loss), (PREDICTION, network.predict)):
+        for mode in modes if function else ():
+            fused = {"optimizer": "sgd_fused"} if workload == TRAINING and mode.get("precision") == "bf16" else {}
+            made.append({"workload": workload, **mode, **fused})
     return made
 
 
-def rates(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the timed rows of the network, with the column `task`: training or prediction."""
-    own = frame[frame["workload"].isin(TASKS) & (frame["energy_windows"] == 0)]
-    return own.assign(task=own["workload"].map(TASKS))
+def _newest(recorded: Sequence[Record]) -> list[Trial]:
+    """Return the trials of the network whose record is the newest. Raise UserError without a record of a network."""
+    own = [record for record in recorded if record.trial["workload"] in OWN]
+    if not own:
+        raise UserError(
+            'no network was given, and none is recorded here: give `network="mine.py"` in the notebook, or '
+            "`make report STUDY=your_network NETWORK=mine.py`."
+        )
+    newest = max(own, key=lambda record: record.started_at).as_trial
+    same = (newest.model, newest.workload_source)
+    of_network = (record.as_trial for record in own)
+    return list(dict.fromkeys(trial for trial in of_network if (trial.model, trial.workload_source) == same))
+
+
+def steps(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
+    """Return the rows of the trials' network, with `task`: training or prediction."""
+    asked = next(trial for trial in trials if trial.workload in OWN)
+    is_asked = (frame["model"] == asked.model) & (frame["workload_source"] == asked.workload_source)
+    rows = frame[frame["workload"].isin(OWN) & is_asked]
+    rows = rows.assign(task=rows["workload"].map(partial(label, "workload")))
+    return rows.assign(configuration=phrases(rows, ["task", "mode"]))
+
+
+def unit(rows: pd.DataFrame) -> str:
+    """Return the metric of the network's rate: tokens/s where its file says how many tokens a sample has.
+
+    >>> unit(pd.DataFrame({"tokens_per_s": [float("nan")]}))
+    'samples_per_s'
+    """
+    return "tokens_per_s" if rows["tokens_per_s"].notna().any() else "samples_per_s"
+
+
+def beside(lab: Planner, own: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of this network and of those that other studies recorded on this device, with `samples_per_s`.
+
+    An image is a sample. Of each network, task, batch and size of images, the reference and the fastest mode are kept.
+    """
+    recorded = []
+    for study, (workload, task) in RECORDED.items():
+        if lab.profile.name in profiles_with_records([study]):
+            frame = load(lab.profile.name, study).frame()
+            alone = (
+                (frame["workload"] == workload) & (frame["devices"] == 1) & (frame["device"] == own["device"].iloc[0])
+            )
+            recorded.append(frame[alone].assign(task=task, samples_per_s=frame["images_per_s"]))
+    rows = pd.concat([own, *recorded], ignore_index=True)
+    rows = rows[(rows["energy_windows"] == 0) & rows["samples_per_s"].notna()]
+    by = ["model", "image_px", "task", "batch"]
+    means = rows.groupby([*by, "mode"])["samples_per_s"].mean().reset_index()
+    is_fastest = means["samples_per_s"] == means.groupby(by)["samples_per_s"].transform("max")
+    return rows.merge(means.loc[is_fastest | (means["mode"] == STRICT), [*by, "mode"]])

@@ -19,6 +19,7 @@ from workbook.engines.state import reset_compiler
 from workbook.engines.support import GPU
 from workbook.errors import GateError, Unsupported
 from workbook.trace import Held
+from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
@@ -26,7 +27,7 @@ from workbook.workloads import Workload
 # fmt: off
 OF_OWN = (
     Rule("never", lambda t: t.device == "cpu" and "graph" in t.engine, "a CPU has no CUDA graphs"),
-    Rule("never", lambda t: t.precision in ("int8", "fp8"), "your network runs in the precisions of PyTorch's autocast"),
+    Rule("never", lambda t: t.precision in ("int8", "fp8"), "your network runs in the precisions of autocast"),
     Rule("version", lambda t: t.precision == "fp16" and t.workload == "own_training",
         "FP16 training needs a loss scale, which your file does not have: use BF16"),
     Rule("never", lambda t: t.engine not in ("eager", "compile", "graph", "compile+graph"),
@@ -56,6 +57,10 @@ class OwnWorkload(Workload):
         self.facts: dict[str, Any] = {
             "parameters": sum(weight.numel() for weight in parameters),
             "parameter_bytes": sum(weight.nbytes for weight in parameters),
+            # The least that a step moves: an optimiser with more state than SGD's momentum moves more.
+            "weight_traffic_bytes_per_step": (weight_passes("sgd") if training else 1)
+            * sum(weight.nbytes for weight in parameters),
+            "image_bytes": sum(value.nbytes for value in tensors_of(self._plain.samples)) / trial.batch,
             "threads": torch.get_num_threads(),
             "tokens_per_sample": network.tokens_per_sample,
             "data_description": "one batch of the network's own samples, which stays on the device",
@@ -81,6 +86,7 @@ class OwnWorkload(Workload):
         plain = self._plain
         with nothing_dropped(plain.model), calling(self._network, "a step"):
             self._check_shapes()
+            plain.check()
             with FlopCounterMode(display=False) as counter:
                 first = plain.value_only() if self._compares else None
                 counted = plain.eager()
