@@ -1,0 +1,144 @@
+"""Tests of a network that the user brings: its report, and the sentences for what cannot be measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from labkit.errors import LabkitError, UserError
+from labkit.models import open_network
+from tests.faulty.campaign import HOST, tiny_profile
+from workbook.records.store import Store
+from workbook.registry import STUDIES, YOUR_NETWORK
+from workbook.report.plan import chosen_studies, measured_studies
+from workbook.results import Results, records_of_host
+from workbook.runner import measure
+from workbook.session import Session
+from workbook.studies.your_network import sizes
+from workbook.trials.own_module import source_hash_of_file
+from workbook.trials.trial import NO_DATA, Trial
+from workbook.workloads import build_workload
+
+SOUND = """
+import torch
+from torch import nn
+tokens_per_sample = 5
+calls = []
+def build(): return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1))
+def batch(size, device): return torch.randn(size, 4, device=device)
+def loss(network, batch): return network(batch).square().mean()
+def predict(network, batch): return network(batch)
+"""
+
+
+def file_with(folder: Path, text: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(SOUND + text)
+    return str(path)
+
+
+def trial_of(name: str, **fields: object) -> Trial:
+    network = open_network(name)
+    source = source_hash_of_file(network.path) if network.path else ""
+    about = {"workload": "own_training", "batch": 3, "device": "cpu", "data": NO_DATA, **fields}
+    return Trial(model=network.name, workload_source=source, **about)  # type: ignore[arg-type]
+
+
+def prepared(name: str, **fields: object) -> None:
+    """Do what a worker does before it times a trial."""
+    workload = build_workload(trial_of(name, **fields), None, network=name)
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.step()
+    workload.check()
+
+
+@pytest.mark.parametrize("workload", ["own_training", "own_prediction"])
+@pytest.mark.parametrize("fields", [{}, {"precision": "bf16", "optimizer": "sgd_fused"}])
+def test_a_sound_network_passes_the_check(tmp_path: Path, workload: str, fields: dict[str, str]) -> None:
+    prepared(file_with(tmp_path, ""), workload=workload, **fields)
+
+
+COMPILED = {"engine": "compile"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "fields"),
+    [
+        ("def build(): return 3", "returned int, no torch.nn.Module", {}),
+        ("def build(): raise KeyError('layers')", "build() of mine.py failed: KeyError", {}),
+        ("def batch(size, device): return [size]", "returned no tensor", {}),
+        ("def batch(size, device): return torch.randn(7, 4)", "as many numbers for 2 samples as for 1", {}),
+        ("def loss(network, batch): return network(batch)", "returned shape (3, 1), not a tensor with one number", {}),
+        ("def loss(network, batch): return 0.5", "returned type float", {}),
+        ("def loss(network, batch): return network(batch).detach().mean()", "gets a gradient from its loss", {}),
+        ("def loss(network, batch): return (network(batch) * float('nan')).mean()", "is nan before the first", {}),
+        ("def loss(network, batch): return network(batch.double()).mean()", "a step of mine.py failed: Runtime", {}),
+        (
+            "def loss(network, batch): return network(batch).mean() * (2 if network(batch).sum() > 0 else 1)",
+            "cannot make one graph of the step",
+            COMPILED,
+        ),
+        ("def loss(network, batch): return network(batch).mean() * batch.tolist()[0][0]", "compile", COMPILED),
+        (
+            "def batch(size, device): calls.append(1); return torch.randn(size + len(calls) // 4, 4, device=device)",
+            "gave shapes [(3, 4)], then [(4, 4)]",
+            COMPILED,
+        ),
+        ("del predict", "mine.py has no predict(network, batch)", {"workload": "own_prediction"}),
+        ("", "needs a loss scale", {"precision": "fp16"}),
+        ("", "a CPU has no CUDA graphs", {"engine": "graph"}),
+        ("def optimizer(parameters): return 'adam'", "returned no optimiser of torch.optim", {}),
+    ],
+)
+def test_what_a_network_cannot_do_is_one_sentence_before_the_timing(
+    tmp_path: Path, text: str, said: str, fields: dict[str, str]
+) -> None:
+    with pytest.raises(LabkitError) as raised:
+        prepared(file_with(tmp_path, text), **fields)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> None:
+    wrong = "def predict(network, batch): return network(batch) + torch.compiler.is_compiling()"
+    with pytest.raises(LabkitError, match="prediction differs"):
+        prepared(file_with(tmp_path, wrong), workload="own_prediction", **COMPILED)
+
+
+def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) -> None:
+    name = file_with(tmp_path, "")
+    session = Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path / "cpu"), scale="smoke", network=name)
+    trials = [trial_of(name), trial_of(name, workload="own_prediction")]
+    assert measure(trials, study=YOUR_NETWORK, session=session).measured == 2
+    shown = records_of_host(session.profile, STUDIES[YOUR_NETWORK], store=session.store, host_id=HOST.id, asked=None)
+    frame = Results([shown]).frame()
+    assert (frame["status"] == "ok").all()
+    assert (frame["tokens_per_s"] / frame["samples_per_s"]).round(6).eq(5).all()
+    assert frame["images_per_s"].isna().all()
+    assert str(tmp_path) not in session.store.path(HOST.id, YOUR_NETWORK).read_text()
+
+
+def test_a_changed_file_is_another_network_and_is_not_loaded_for_earlier_records(tmp_path: Path) -> None:
+    name = file_with(tmp_path, "")
+    earlier = trial_of(name)
+    assert trial_of(file_with(tmp_path, "# other")).key != earlier.key
+    with pytest.raises(LabkitError, match="has changed meanwhile"):
+        build_workload(earlier, None, network=name)
+    with pytest.raises(LabkitError, match="not the network of NETWORK="):
+        build_workload(earlier, None)
+
+
+def test_a_report_has_the_study_with_a_network_alone() -> None:
+    assert YOUR_NETWORK not in chosen_studies("")
+    assert YOUR_NETWORK in measured_studies("", "mine.py")
+    for names, network in (("your_network", ""), ("training", "mine.py")):
+        with pytest.raises(UserError, match="belong together"):
+            measured_studies(names, network)
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-3", "2.5", "8;16"])
+def test_batch_sizes_that_are_none_get_one_sentence(text: str) -> None:
+    with pytest.raises(UserError, match="no list of batch sizes"):
+        sizes(text, [8])
