@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from labkit.builds import PCI, Card, capability_of, cards_on_bus, why_not
 from labkit.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ T = TypeVar("T")
 SILENT = "driver does not answer"
 UNREADABLE = "unreadable GPU"
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+PCI = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
         return silent(error)
     try:
         read = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-        if not read and cards_on_bus():
+        if not read and _on_bus():
             return silent("it lists no GPU")
         if read and all(note for _, note in read):
             return silent(read[0][1].removesuffix("."))
@@ -120,7 +120,11 @@ def nvidia_hardware(pci: Path = PCI, nodes: Path = Path("/dev")) -> bool:
     """Return whether the machine has an NVIDIA GPU, even if its driver or nvidia-ml-py cannot see it."""
     if Path("/proc/driver/nvidia/version").exists() or any(nodes.glob("nvidia[0-9]*")):  # a container may hide the bus
         return True
-    return bool(cards_on_bus(pci))
+    return _on_bus(pci)
+
+
+def _on_bus(pci: Path = PCI) -> bool:
+    return any(pci_device(device) == ("0x10de", "0x03") for device in pci.glob("*"))
 
 
 def pci_device(device: Path) -> tuple[str, str]:
@@ -164,11 +168,6 @@ def _index_of(entry: str, gpus: Sequence[Gpu]) -> int | None:
     digits = re.match(r"\d+", entry)  # as C's strtoul: what follows the digits does not count
     index = int(digits[0]) if digits else len(gpus)
     return index if index < len(gpus) and gpus[index].name != UNREADABLE else None
-
-
-def card_of(gpu: Gpu, driver: str | None) -> Card:
-    """Return the card that PyTorch needs a build for."""
-    return Card(gpu.name, capability_of(gpu.compute_capability), driver or "")
 
 
 def why_hidden(gpus: Sequence[Gpu]) -> str:
@@ -215,7 +214,12 @@ def choose_device(device: torch.device | str | None) -> torch.device:
             "leave device out."
         )
     if chosen.type == "cuda":
-        card = Card(torch.cuda.get_device_name(chosen), torch.cuda.get_device_capability(chosen))
-        if why := why_not(card):
-            raise UserError(why)
+        try:
+            torch.ones(1, device=chosen).item()
+        except RuntimeError as error:  # no code for the card, or a driver that is too old
+            why = (str(error).strip() or "no message").splitlines()[0]
+            name = torch.cuda.get_device_name(chosen)
+            raise UserError(
+                f"torch {torch.__version__} does not compute on {name}: {why}. Install another build."
+            ) from error
     return chosen

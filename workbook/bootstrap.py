@@ -1,10 +1,11 @@
 """Makes a virtual environment: `python3 -I workbook/bootstrap.py .venv [torch|tensorflow|jax]`. Standard library only.
 
 `torch`, the default, installs everything but JAX. Without TORCH_INDEX, a machine gets the build of torch that runs on
-its newest NVIDIA GPU (`labkit.builds`): PyPI's, or the one for CUDA 12.6 with the pins of constraints-cu126.txt. A
-machine on which none runs gets a CPU build if one is available, which saves several GB of CUDA packages. `tensorflow`
-installs the needs of labkit's workers for Keras on TensorFlow, with CUDA 12 if there is a GPU. It takes its own folder,
-because its CUDA packages and torch's write the same files. `jax` adds JAX to torch's folder, with the same CUDA.
+its newest NVIDIA GPU (`workbook.hardware.builds`): PyPI's, or the one for CUDA 12.6 with the pins of
+constraints-cu126.txt. A machine on which none runs gets a CPU build if one is available, which saves several GB of CUDA
+packages. `tensorflow` installs the needs of labkit's workers for Keras on TensorFlow, with CUDA 12 if there is a GPU.
+It takes its own folder, because its CUDA packages and torch's write the same files. `jax` adds JAX to torch's folder,
+with the same CUDA.
 """
 
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False  # an unsupported Python, which may lack it, reads this module too
 if TYPE_CHECKING:
-    from labkit.builds import Card
+    from workbook.hardware.builds import Card
 
 SUPPORTED = ((3, 11), (3, 13))
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -98,7 +99,7 @@ def _jax(pip: "list[str]", index: str) -> int:
 
 def _index() -> str:
     """Return the index of the build for this machine's newest card, or of the CPU build, and say why it is not PyPI."""
-    from labkit.builds import build_for
+    from workbook.hardware.builds import build_for
 
     cards = _cards() if sys.platform == "linux" else []
     if not cards:
@@ -115,7 +116,7 @@ def _index() -> str:
 
 def _cards() -> "list[Card]":
     """Return the NVIDIA GPUs that the driver lists; without an answer of `nvidia-smi`, those of the PCI bus."""
-    from labkit.builds import Card, capability_of, cards_on_bus, generation_of
+    from workbook.hardware.builds import Card, capability_of, cards_on_bus, generation_of
 
     if rows := _asked("name,driver_version,compute_cap"):
         return [Card(name, capability_of(capability), driver) for name, driver, capability in rows]
@@ -210,7 +211,7 @@ FAILED = "pip failed: see its message above. Fix that and run the same command a
 INSTALLS = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))  # for labkit.builds
+    sys.path.insert(0, str(ROOT))  # for workbook.hardware.builds
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())

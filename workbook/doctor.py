@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from labkit.builds import installed, why_not
-from labkit.devices import card_of, visible
+from labkit.devices import visible
 from labkit.errors import UserError
 from labkit.sensors import HELD_BYTES
 from labkit.telemetry.sampling import sample
+from workbook.hardware.builds import card_of, installed, why_not
 from workbook.hardware.frameworks import KNOWN, is_keras, title_of
 from workbook.hardware.host import PACKAGES, Host, this_host
 from workbook.hardware.matching import detect, other_hardware

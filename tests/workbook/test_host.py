@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from labkit import builds, devices
+from labkit import devices
 from labkit.devices import Gpu, nvidia_hardware, uuid_hash
 from labkit.errors import LabkitError, UserError
 from tests.fake_nvml import pynvml as fake
+from workbook.hardware import builds, matching
 from workbook.hardware import host as host_module
-from workbook.hardware import matching
 from workbook.hardware.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
 from workbook.hardware.matching import (
     SeenDevice,

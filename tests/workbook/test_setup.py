@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from labkit import builds
-from labkit.builds import Card, Torch
 from labkit.devices import Gpu
 from labkit.errors import UserError
 from workbook import bootstrap, doctor
+from workbook.hardware import builds
+from workbook.hardware.builds import Card, Torch
 from workbook.hardware.host import Host
 from workbook.hardware.matching import detect
 from workbook.hardware.profile import PARAMS, load_profile

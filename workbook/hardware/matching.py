@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.builds import LEGACY, build_for, cards_on_bus, why_not
-from labkit.devices import SILENT, Gpu, card_of, visible, why_hidden
+from labkit.devices import SILENT, Gpu, visible, why_hidden
 from labkit.errors import UserError
+from workbook.hardware.builds import LEGACY, build_for, card_of, cards_on_bus, why_not
 from workbook.hardware.host import Host
 from workbook.hardware.profile import PARAMS, Profile, load_profile, profile_names
 

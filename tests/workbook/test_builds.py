@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from labkit import builds
-from labkit.builds import Card, Torch, has_code, why_not
+from workbook.hardware.builds import Card, Torch, has_code, why_not
 
 CU126 = "https://download.pytorch.org/whl/cu126"
 NOW, LAST, CPU = Torch("2.15.0+cu130", "13.0"), Torch("2.14.1+cu126", "12.6"), Torch("2.13.0+cpu", None)

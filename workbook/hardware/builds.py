@@ -27,6 +27,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+TYPE_CHECKING = False  # the set-up runs this module before anything is installed
+if TYPE_CHECKING:
+    from labkit.devices import Gpu
+
 Capability = tuple[int, int]
 
 
@@ -70,6 +74,11 @@ def capability_of(text: str | None) -> Capability | None:
     """Return a compute capability such as "6.1" as two numbers; None for None and for other text."""
     major, _, minor = (text or "").partition(".")
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+def card_of(gpu: Gpu, driver: str | None) -> Card:
+    """Return the card that PyTorch needs a build for."""
+    return Card(gpu.name, capability_of(gpu.compute_capability), driver or "")
 
 
 def generation_of(number: int) -> tuple[str, Capability | None]:
@@ -157,7 +166,7 @@ def why_not(card: Card) -> str:
 
 def command(build: Build = DEFAULT) -> str:
     """Return what to type so that this interpreter's environment gets a build of PyTorch."""
-    if Path(sys.prefix).resolve() == (Path(__file__).resolve().parents[1] / ".venv").resolve():
+    if Path(sys.prefix).resolve() == (Path(__file__).resolve().parents[2] / ".venv").resolve():
         return "rm -r .venv && make setup" + (f" TORCH_INDEX={build.index}" if build.index else "")
     pip = f"{shlex.quote(sys.executable)} -m pip"
     index = f" --index-url {build.index}" if build.index else ""
