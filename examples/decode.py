@@ -3,32 +3,50 @@
 One step makes the next token of each text of the batch. Speed does not depend on the weights.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 from torch.nn import functional
 
-LAYERS, WIDTH, HEADS, KEY_HEADS, HEAD, HIDDEN, VOCABULARY = 16, 2048, 32, 8, 64, 8192, 128_256
+VOCABULARY, KEY_HEADS = 128_256, 8
 CONTEXT, PLACE = 2048, 1024  # length of the cache, and the place of the token that a step makes
 tokens_per_sample = 1
 
 
+class Shape(NamedTuple):
+    layers: int = 16
+    width: int = 2048
+    heads: int = 32
+    hidden: int = 8192
+
+    @property
+    def head(self) -> int:
+        return self.width // self.heads
+
+
+SMALL = Shape()
+
+
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.before_attention, self.before_layers = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
-        self.query = nn.Linear(WIDTH, HEADS * HEAD, bias=False)
-        self.key, self.value = (nn.Linear(WIDTH, KEY_HEADS * HEAD, bias=False) for _ in range(2))
-        self.projection = nn.Linear(HEADS * HEAD, WIDTH, bias=False)
-        self.gate, self.up = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
-        self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
+        width, hidden, keys = shape.width, shape.hidden, KEY_HEADS * shape.head
+        self.heads = (shape.heads, KEY_HEADS)
+        self.before_attention, self.before_layers = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.query, self.projection = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.key, self.value = (nn.Linear(width, keys, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(
         self, states: torch.Tensor, turn: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
         normed = self.before_attention(states)
-        query = turned(self.query(normed).unflatten(-1, (HEADS, HEAD)).transpose(1, 2), turn)
-        keys[:, :, PLACE] = turned(self.key(normed).unflatten(-1, (KEY_HEADS, HEAD)).transpose(1, 2), turn)[:, :, 0]
-        values[:, :, PLACE] = self.value(normed).unflatten(-1, (KEY_HEADS, HEAD)).transpose(1, 2)[:, :, 0]
+        heads, key_heads = self.heads
+        query = turned(self.query(normed).unflatten(-1, (heads, -1)).transpose(1, 2), turn)
+        keys[:, :, PLACE] = turned(self.key(normed).unflatten(-1, (key_heads, -1)).transpose(1, 2), turn)[:, :, 0]
+        values[:, :, PLACE] = self.value(normed).unflatten(-1, (key_heads, -1)).transpose(1, 2)[:, :, 0]
         seen = slice(0, PLACE + 1)
         mixed = functional.scaled_dot_product_attention(query, keys[:, :, seen], values[:, :, seen], enable_gqa=True)
         states = states + self.projection(mixed.transpose(1, 2).flatten(-2))
@@ -44,12 +62,12 @@ def turned(heads: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
 
 
 class Decoder(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm = nn.RMSNorm(WIDTH)
-        angles = PLACE * 500_000.0 ** (-torch.arange(0, HEAD, 2) / HEAD)
+        self.tokens = nn.Embedding(VOCABULARY, shape.width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.width)
+        angles = PLACE * 500_000.0 ** (-torch.arange(0, shape.head, 2) / shape.head)
         self.register_buffer("turn", torch.stack([angles.cos(), angles.sin()]))
 
     def forward(self, tokens: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
@@ -59,13 +77,14 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(states), self.tokens.weight)
 
 
-def build() -> nn.Module:
-    return Decoder()
+def build(shape: Shape = SMALL) -> nn.Module:
+    return Decoder(shape)
 
 
-def batch(size: int, device: torch.device) -> dict[str, torch.Tensor]:
+def batch(size: int, device: torch.device, shape: Shape = SMALL) -> dict[str, torch.Tensor]:
     tokens = torch.randint(VOCABULARY, (size, 1), device=device)
-    return {"tokens": tokens, "cache": torch.randn(LAYERS, 2, size, KEY_HEADS, CONTEXT, HEAD, device=device)}
+    cache = torch.randn(shape.layers, 2, size, KEY_HEADS, CONTEXT, shape.head, device=device)
+    return {"tokens": tokens, "cache": cache}
 
 
 def predict(network: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:

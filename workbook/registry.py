@@ -66,6 +66,7 @@ STUDIES: dict[str, Study] = {
         Study("11_frameworks", "Frameworks", "Does the framework matter?"),
         Study("12_data_pipeline", "Data pipeline", "Does training wait for its data, and what would help?"),
         Study(YOUR_NETWORK, "Your network", "How fast is your network here, and what bounds it?"),
+        Study("14_today", "Networks of today", "Do the papers' findings hold for today's networks?"),
         Study(COMPARISON, "Comparison", "How do the devices compare, with each other and with the papers?"),
     )
 }
@@ -75,8 +76,8 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("images_per_s", "Throughput", "images/s", "more"),
         Metric("images_per_s_per_device", "Throughput per device", "images/s/device", "more"),
-        Metric("samples_per_s", "Throughput of your network", "samples/s", "more"),
-        Metric("tokens_per_s", "Throughput of your network", "tokens/s", "more"),
+        Metric("samples_per_s", "Throughput in samples", "samples/s", "more"),
+        Metric("tokens_per_s", "Throughput in tokens", "tokens/s", "more"),
         Metric("step_s", "Step time", "ms", "less", 1e3),
         Metric("epoch_s", "Time per epoch", "s", "less"),
         Metric("time_to_first_step_s", "Time to the first step", "s", "less"),
@@ -96,6 +97,7 @@ METRICS: dict[str, Metric] = {
         Metric("launches_per_s", "Launch rate", "launches/s", "more"),
         Metric("launch_rate_beside", "Launch rate beside the blocks", "launches/s", "more"),
         Metric("roofline_fraction", "Fraction of the roofline", "%", "more", 1e2),
+        Metric("weight_read_share", "Rate of reading weights over a copy's", "%", "more", 1e2),
         Metric("speedup", "Speed-up", "x", "more"),
         Metric("scaling_efficiency", "Scaling efficiency", "%", "more", 1e2),
         Metric("memory_bytes", "Memory used", "GiB", "less", 2.0**-30),

@@ -16,6 +16,7 @@ from typing import Any
 from labkit.models import MODELS
 from workbook.registry import FRAMEWORK_TITLES, METRICS, Metric
 from workbook.trials.recipes import is_plain
+from workbook.trials.today import TODAY
 from workbook.trials.trial import OF_NETWORKS, OWN, WORDS, Trial
 
 MISSING = "–"  # in place of a number
@@ -220,7 +221,7 @@ TITLES: MappingProxyType[str, Mapping[str, str]] = MappingProxyType(
         "reader_order": {"own": "own order", "shared": "shared order"},
         "parallel": {"ranks": "process per GPU", "one_process": "DataParallel"},
         "framework": FRAMEWORK_TITLES,
-        "model": {name: entry.title for name, entry in MODELS.items()},
+        "model": {name: entry.title for name, entry in {**TODAY, **MODELS}.items()},
     }
 )
 # Columns whose values are unclear without a word: `256` may be a batch or a number of pixels.
@@ -233,7 +234,7 @@ _PHRASES = MappingProxyType(
     }
 )
 _LISTED = MappingProxyType(
-    {"model": tuple(MODELS), "precision": WORDS["precision"], "framework": tuple(FRAMEWORK_TITLES)}
+    {"model": (*MODELS, *TODAY), "precision": WORDS["precision"], "framework": tuple(FRAMEWORK_TITLES)}
 )
 _STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the least optimised on
 _STAGED = ("mode", "engine", "side")  # columns whose values have a role

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FUNCTIONS = {"build": 0, "batch": 2, "loss": 2, "predict": 2, "optimizer": 1}
 TASKS = ("loss", "predict")
 LIBRARIES = ("torchvision", "timm")
+TRAINED_BY_ADAMW = ("vit_", "swin_", "convnext", "maxvit_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,17 @@ def _check_signature(path: Path, name: str, function: Any) -> None:
         raise UserError(f"{name} of {path.name} cannot be called {usage}: {error}.") from error
 
 
+def _optimizer_of(model: str) -> Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]:
+    """Return the optimiser with which torchvision's references train a model: AdamW for the younger families."""
+    return _adamw if model.startswith(TRAINED_BY_ADAMW) else _sgd
+
+
+def _adamw(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.AdamW(parameters, lr=1e-4)
+
+
 def _sgd(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Return PyTorch's SGD with momentum, for files without an optimiser."""
     import torch
@@ -162,7 +174,8 @@ def _of_images(name: str, model: str) -> Network:
     if entry and entry.words:
         return _classifier(name, lambda: build(model), (entry.words,), entry.classes)
     px = entry.native_px if entry else default_px(model)
-    return _classifier(name, lambda: build(model, image_px=px), (3, px, px), CLASSES)
+    shape, optimizer = (3, px, px), _optimizer_of(model)
+    return _classifier(name, lambda: build(model, image_px=px), shape, CLASSES, optimizer)
 
 
 def _of_timm(name: str, model: str) -> Network:
@@ -173,10 +186,17 @@ def _of_timm(name: str, model: str) -> Network:
     if not timm.is_model(model):
         raise UserError(f"timm has no model {model!r}; `timm.list_models('*{model[:4]}*')` lists similar names.")
     made = timm.get_pretrained_cfg(model)
-    return _classifier(name, lambda: timm.create_model(model), made.input_size, made.num_classes)
+    optimizer = _optimizer_of(model)
+    return _classifier(name, lambda: timm.create_model(model), made.input_size, made.num_classes, optimizer)
 
 
-def _classifier(name: str, build: Callable[[], torch.nn.Module], shape: tuple[int, ...], classes: int) -> Network:
+def _classifier(
+    name: str,
+    build: Callable[[], torch.nn.Module],
+    shape: tuple[int, ...],
+    classes: int,
+    optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] = _sgd,
+) -> Network:
     """Return a network that gives samples of `shape` one class each, with random samples and cross-entropy."""
     import torch
     from torch.nn import functional
@@ -191,5 +211,5 @@ def _classifier(name: str, build: Callable[[], torch.nn.Module], shape: tuple[in
         ),
         loss=lambda network, batch: functional.cross_entropy(network(batch[0]).float(), batch[1]),
         predict=lambda network, batch: network(batch[0]),
-        optimizer=_sgd,
+        optimizer=optimizer,
     )

@@ -37,6 +37,10 @@ class Findings:
         papers = dict.fromkeys(finding.paper.id for finding in self.findings)
         return [Findings([finding for finding in self.findings if finding.paper.id == paper]) for paper in papers]
 
+    def of_papers(self, *, later: bool = False) -> Findings:
+        """Return the claims of the five papers, or of the later sources, which are counted apart."""
+        return Findings([finding for finding in self.findings if finding.paper.later == later])
+
     def headline(self) -> str:
         """Return `4 of 8 testable claims are replicated, 2 more in direction only, 1 is not`."""
         counts = self.counts()
@@ -48,10 +52,17 @@ class Findings:
         return f"{counts['replicated']} of {tested} testable claims are replicated{more}, {failed} {verb} not"
 
     def sentence(self) -> str:
-        """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
+        """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`
+
+        Claims of later sources alone are called so. The text is empty without claims.
+        """
         counts = self.counts()
         tested = sum(counts[group] for group in TESTED)
-        whole = f"Of {len(self.findings)} published claims" if len(self.findings) != 1 else "Of one published claim"
+        if not self.findings:
+            return ""
+        source = " of later sources" if all(finding.paper.later for finding in self.findings) else ""
+        one, several = f"Of one published claim{source}", f"Of {len(self.findings)} published claims{source}"
+        whole = several if len(self.findings) != 1 else one
         if not tested:
             return f"{whole} none could be tested here."
         parts = listing([f"{counts[group]} {_IN_WORDS.get(group, group)}" for group in TESTED if counts[group]])

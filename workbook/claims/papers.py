@@ -160,9 +160,10 @@ class PublishedTable(_Part):
 
 
 class Paper(_Part):
-    """One paper; pages call it by `name`, one or two words."""
+    """One paper; pages call it by `name`, one or two words. `later` sources are counted apart from the five papers."""
 
     id: str
+    later: bool = False
     name: Annotated[str, Field(min_length=1)]
     citation: Citation
     setup: Setup
@@ -196,7 +197,10 @@ def _explain(problem: Any) -> str:
 
 
 def load_papers(folder: Path = PAPERS) -> list[Paper]:
-    """Return every paper, sorted by id. Raise UserError with file and field if a paper does not fit the schema."""
+    """Return every paper, sorted by id, then the later sources.
+
+    Raise UserError with file and field if a paper does not fit the schema.
+    """
     papers = []
     for path in sorted(folder.glob("*.yaml")):
         try:
@@ -204,7 +208,7 @@ def load_papers(folder: Path = PAPERS) -> list[Paper]:
         except ValidationError as error:
             problems = "; ".join(map(_explain, error.errors()))
             raise UserError(f"papers/{path.name}: {problems}.") from error
-    return papers
+    return sorted(papers, key=lambda paper: paper.later)
 
 
 def committed(folder: Path = PAPERS) -> dict[str, str]:

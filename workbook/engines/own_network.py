@@ -119,11 +119,9 @@ class OwnStep:
             raise Unsupported(f"a CUDA graph takes {names}, not {type(made).__name__}", "version")
         asked = {"fused": True, "foreach": None} if fused and "fused" in made.defaults else {}
         asked |= {"capturable": True} if captured and "capturable" in made.defaults else {}
-        if not asked:
-            return made
-        groups = [{**group, **asked} for group in made.param_groups]
-        again: torch.optim.Optimizer = type(made)(groups, **{**made.defaults, **asked})
-        return again
+        for flags in (made.defaults, *made.param_groups):  # before the first step, which makes the state
+            flags.update(asked)
+        return made
 
     def compile(self) -> None:
         """Let Inductor compile the loss or the prediction; it does so in the first step."""

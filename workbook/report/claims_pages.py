@@ -26,16 +26,19 @@ def write_claims(
     tested = Counter(finding.paper.id for finding in findings.findings if finding.verdict != "not testable here")
     claims = sorted(
         findings.findings,  # tested claims first, and papers with most tested claims first
-        key=lambda of: (of.verdict == "not testable here", -tested[of.paper.id], of.paper.id),
+        key=lambda of: (of.paper.later, of.verdict == "not testable here", -tested[of.paper.id], of.paper.id),
     )
     by_paper = [(of_paper.findings[0].paper, of_paper) for of_paper in Findings(claims).by_paper()]
-    groups = [("", "all papers", findings), *((paper.id, paper.name, of_paper) for paper, of_paper in by_paper)]
+    groups = [("", "all sources", findings), *((paper.id, paper.name, of_paper) for paper, of_paper in by_paper)]
+    five = findings.of_papers()
     write_template(
         page,
         "claims.html.j2",
         title=title,
         links=links,
-        sentence=" ".join(filter(None, [findings.sentence(), newer_tests(claims, days)])),
+        sentence=" ".join(
+            filter(None, [five.sentence(), newer_tests(five.findings, days), findings.of_papers(later=True).sentence()])
+        ),
         marks=MARKS,
         filters=[(paper, name, [*of.counts().items(), ("claims", len(of.findings))]) for paper, name, of in groups],
         claims=[claim_row(finding, days.get(finding.claim.id, "")) for finding in claims],

@@ -28,7 +28,7 @@ from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.records.selection import at_scale
 from workbook.records.shared import read_together
-from workbook.registry import COMPARISON, STUDIES
+from workbook.registry import COMPARISON, SMALL, STUDIES
 from workbook.report.compare import is_comparable, write_comparison
 from workbook.report.execute import Execution, execute, parameters_of
 from workbook.report.inputs import INDEX, Seals
@@ -67,7 +67,9 @@ def write_pages(
     failed: dict[str, str] = {}
     mistakes = 0
     everything = set(studies) >= set(chosen_studies(""))
-    runnable = [COMPARISON] if everything and is_comparable() else []
+    # Sizes of round 0 are never compared, so its pages do not wait for the comparison.
+    compares = everything and (is_last or session.scale != SMALL) and is_comparable()
+    runnable = [COMPARISON] if compares else []
     runnable += [study for study in studies if study not in unmeasured]
     seals = Seals(report, host, session.parameters(mode), runnable)
     keeps = mode == "render" and not force

@@ -122,14 +122,14 @@ def _framework_peak_bytes(record: Record) -> float | None:
 def images_of(record: Record) -> float | None:
     """Return the images of a step. Raise Missing for a network of the user, whose samples need not be images."""
     if record.trial["workload"] in OWN:
-        raise Missing("samples of your network need not be images: see samples_per_s")
+        raise Missing("its samples need not be images: see samples_per_s")
     return _blocks(record).images_per_step
 
 
 def samples_of(record: Record) -> float:
     """Return the samples of a step of the user's network. Raise Missing for another workload."""
     if record.trial["workload"] not in OWN:
-        raise Missing("only your network has samples")
+        raise Missing("its samples are images: see images_per_s")
     return float(present(_blocks(record).images_per_step))
 
 

@@ -197,7 +197,7 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
     if metric in OF_IMAGES and record.trial["data"] == NO_DATA:
         raise Missing("this workload has no images")
     if metric in OF_SAMPLES and record.trial["workload"] not in OWN:
-        raise Missing("only your network has samples")
+        raise Missing("its samples are images")
     if metric == "energy_per_token_j":
         return value(results, record, "energy_per_sample_j") / from_result.tokens_of(record)
     if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:

@@ -132,6 +132,15 @@ def _roofline_fraction(results: StudyRecords, record: Record) -> float:
     return over(rate, limit.images_per_s if limit else None)
 
 
+def _weight_read_share(results: StudyRecords, record: Record) -> float:
+    """Return the bytes/s of weights over those of a copy in memory, which reads and writes. A prediction reads all."""
+    if record.trial["workload"] != "own_prediction":
+        raise Missing("only a prediction of a network in samples reads its weights once")
+    ceilings = roofline.measured(results, record.as_trial, record.pass_number)
+    weights = present(record.number("weight_traffic_bytes_per_step"))
+    return over(weights / from_result.value(record, "step_s"), ceilings.bytes_per_s)
+
+
 def _fp32_utilisation(results: StudyRecords, record: Record) -> float:
     """Return FLOP done / (peak FLOP/s x elapsed time) in FP32 (CERN, 3.2). The peak is nominal, else measured."""
     rate, trial = from_result.value(record, "flop_per_s"), record.as_trial
@@ -163,6 +172,7 @@ _DERIVED: dict[str, Callable[[StudyRecords, Record], float]] = {
     "late_over_early": _late_over_early,
     "training_90_epochs_s": lambda _, record: over(IMAGES_OF_90_EPOCHS, from_result.value(record, "images_per_s")),
     "roofline_fraction": _roofline_fraction,
+    "weight_read_share": _weight_read_share,
     "cost_per_million_images": _cost_per_million_images,
     "fp32_utilisation": _fp32_utilisation,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from workbook.records import Record
 from workbook.results import load
 from workbook.results.load import profiles_with_records
 from workbook.show.frames import phrases
-from workbook.studies.planner import Planner
+from workbook.studies.planner import Planner, Sweep
 from workbook.trials import recipes
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
@@ -51,19 +52,22 @@ def trials(lab: Planner) -> list[Trial]:
         **{"model": network.name, "workload_source": source_hash_of_file(network.path) if network.path else ""},
         **{"device": kind, "data": NO_DATA},
     }
-    largest = {"batch": max(batches), "traced_iterations": sweep["traced_iterations"]}
-    smaller = {"batch": [batch for batch in batches if batch != max(batches)]}
-    metered = {"batch": max(batches) if sweep["energy_windows"] else [], "energy_windows": sweep["energy_windows"]}
-    asked = [
-        trial
-        for mode in _modes(network, kind, lab.cpu.features)
-        for axes in (largest, smaller, metered)
-        for trial in lab.trials(**about, **mode, **axes)
+    modes = modes_of(network, kind, lab.cpu.features)
+    asked = [lab.trials(**about, **mode, **axes) for mode in modes for axes in axes_of(batches, sweep)]
+    return [*chain.from_iterable(asked), *lab.ceilings()]
+
+
+def axes_of(batches: Sequence[int], sweep: Sweep) -> list[Recipe]:
+    """Return the axes of a network's trials: the traced largest batch, the other batches, the windows of energy."""
+    largest, windows = max(batches), sweep["energy_windows"]
+    return [
+        {"batch": largest, "traced_iterations": sweep["traced_iterations"]},
+        {"batch": [batch for batch in batches if batch != largest]},
+        {"batch": largest if windows else [], "energy_windows": windows},
     ]
-    return [*asked, *lab.ceilings()]
 
 
-def _modes(network: Network, kind: str, cpu_features: Sequence[str]) -> list[Recipe]:
+def modes_of(network: Network, kind: str, cpu_features: Sequence[str]) -> list[Recipe]:
     """Return the recipes of the network's training and prediction on a kind of device."""
     half: Recipe = {"precision": "bf16", "memory_format": "channels_last"}
     modes: list[Recipe] = [dict(recipes.PLAIN)]
@@ -71,12 +75,13 @@ def _modes(network: Network, kind: str, cpu_features: Sequence[str]) -> list[Rec
         modes += [dict(recipes.INSTALLED), half, {**half, "engine": "graph"}, {**half, "engine": "compile+graph"}]
     else:
         modes += [{"engine": "compile"}, *([half] if recipes.has_bf16(cpu_features) else [])]
-    made = []
-    for workload, function in ((TRAINING, network.loss), (PREDICTION, network.predict)):
-        for mode in modes if function else ():
-            fused = {"optimizer": "sgd_fused"} if workload == TRAINING and mode.get("precision") == "bf16" else {}
-            made.append({"workload": workload, **mode, **fused})
-    return made
+    tasks = [task for task, function in ((TRAINING, network.loss), (PREDICTION, network.predict)) if function]
+    return [{"workload": task, **mode, **fused_in(task, mode)} for task in tasks for mode in modes]
+
+
+def fused_in(task: str, mode: Recipe) -> Recipe:
+    """Return the fused optimiser of a tuned training."""
+    return {"optimizer": "sgd_fused"} if task == TRAINING and mode.get("precision") == "bf16" else {}
 
 
 def _newest(recorded: Sequence[Record]) -> list[Trial]:

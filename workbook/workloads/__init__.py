@@ -17,6 +17,7 @@ from workbook.storage import StoredSet
 from workbook.trace import Held
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.rules import Rule, check
+from workbook.trials.today import TODAY, open_today
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, OWN, Trial, as_on_disk
 
 
@@ -149,8 +150,8 @@ def build_workload(
 
 
 def brought(trial: Trial, name: str | None) -> Network:
-    """Return the network of NETWORK= for a trial. Raise LabkitError if it is another one than the trial's."""
-    network = open_network(name) if name else None
+    """Return the network of a trial: of NETWORK=, or of today. Raise LabkitError if it is another one than recorded."""
+    network = open_today(trial.model) if trial.model in TODAY else open_network(name) if name else None
     source = source_hash_of_file(network.path) if network and network.path else ""
     if network is None or (network.name, source) != (trial.model, trial.workload_source):
         state = "has changed meanwhile" if network and network.name == trial.model else "is not the network of NETWORK="

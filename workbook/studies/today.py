@@ -1,0 +1,84 @@
+"""The study of today's networks: their trials, and each finding of the papers as a number per network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import pandas as pd
+
+from workbook.results import estimate, ratio
+from workbook.studies import sweeps
+from workbook.studies.planner import Planner
+from workbook.studies.your_network import axes_of, modes_of
+from workbook.trials.own_module import source_hash_of_file
+from workbook.trials.recipes import Recipe
+from workbook.trials.today import open_today
+from workbook.trials.trial import NO_DATA, OWN, Trial
+from workbook.words import CAREFUL, STRICT, label
+
+KINDS = ("vision", "text", "decode")  # the keys of a sweep: networks, and with `_batch` their batch sizes
+
+
+def trials(lab: Planner) -> list[Trial]:
+    """Return each network's modes at its batch sizes in training, or in prediction if it is not trained.
+
+    The largest batch is traced, and on a GPU its energy is measured.
+    """
+    sweep = lab.sweep
+    asked = [_of_network(lab, name, sweep[f"{kind}_batch"]) for kind in KINDS for name in sweep[kind]]
+    return [*chain.from_iterable(asked), *lab.ceilings()]
+
+
+def _of_network(lab: Planner, name: str, batches: Sequence[int]) -> list[Trial]:
+    sweep, network, kind = lab.sweep, open_today(name), lab.profile.device.kind
+    source = source_hash_of_file(network.path) if network.path else ""
+    about: Recipe = {"model": name, "workload_source": source, "device": kind, "data": NO_DATA}
+    modes = modes_of(network, kind, lab.cpu.features)
+    tasks = [*OWN] if name in sweep["predicted"] else [mode["workload"] for mode in modes[:1]]
+    asked = [
+        lab.trials(**about, **mode, **axes)
+        for mode in modes
+        if mode["workload"] in tasks and mode.get("engine", "eager") in sweep["engines"]
+        for axes in axes_of(batches, sweep)
+    ]
+    return [*chain.from_iterable(asked)]
+
+
+def rated(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of networks in samples, with `task`, and `rate`: tokens/s of texts, samples/s of images."""
+    rows = frame[frame["workload"].isin(OWN)]
+    tasks = rows["workload"].map({name: label("workload", name) for name in OWN})
+    return rows.assign(task=tasks, rate=rows["tokens_per_s"].fillna(rows["samples_per_s"]))
+
+
+def largest_batches(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each network's largest batch."""
+    return rows[rows["batch"] == rows.groupby(["task", "model"])["batch"].transform("max")]
+
+
+def findings(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return a table per finding of the papers, with a row per task and network: `value` and its interval.
+
+    `idle` is the share of a strict FP32 step in which the device waits. `batch` is the rate of the largest batch over
+    the smallest one, in strict FP32. `precision` is tuned eager in BF16 over strict FP32. `tuned` is the fastest other
+    mode over ordinary PyTorch. `rows` are of `rated`.
+    """
+    by, wide = ["task", "model"], largest_batches(rows)
+    strict = rows[rows["mode"] == STRICT]
+    ends = strict.assign(end=strict["batch"].eq(strict.groupby(by)["batch"].transform("max")).map(END))
+    ends = ends[(ends["end"] == LARGEST) | (ends["batch"] == ends.groupby(by)["batch"].transform("min"))]
+    sides = sweeps.beside_references(wide.assign(images_per_s=wide["rate"]), by)
+    of_precision = ratio(wide, "rate", over={"mode": STRICT}, by=[*by, "mode"])
+    over_ordinary = ratio(sides, "rate", over={"side": sweeps.ORDINARY}, by=[*by, "side"])
+    over_smallest = ratio(ends, "rate", over={"end": SMALLEST}, by=[*by, "end"])
+    return {
+        "idle": estimate(wide[wide["mode"] == STRICT], "waiting_share", by),
+        "batch": over_smallest[over_smallest["end"] == LARGEST],
+        "precision": of_precision[of_precision["mode"] == CAREFUL],
+        "tuned": over_ordinary[over_ordinary["side"] == sweeps.OPTIMISED],
+    }
+
+
+LARGEST, SMALLEST = "largest batch", "smallest batch"
+END = {True: LARGEST, False: SMALLEST}
