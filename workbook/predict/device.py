@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
 from workbook.predict import laws
-from workbook.predict.guarantee import errors_of
+from workbook.predict.guarantee import errors_of, is_same_chip, left_out_within_chips, rates_of_profile, times_of
 from workbook.predict.published import load_published
 from workbook.results import Results
 from workbook.words import AS_INSTALLED, CAREFUL, STRICT
@@ -55,8 +56,8 @@ def refused(case: Mapping[str, object], source: Profile, target: Profile, kernel
         return "several devices or a loader limit it"
     if kernels is None or not len(kernels):
         return "it has no trace with seconds by class of kernels"
-    if not (_rates(target, precision) and _rates(source, precision)):
-        return f"{target.title if not _rates(target, precision) else source.title} has no peak of {precision}"
+    if not (rates_of_profile(target, precision) and rates_of_profile(source, precision)):
+        return f"{target.title if not rates_of_profile(target, precision) else source.title} has no peak of {precision}"
     if memory and isinstance(held, float) and held > ROOM * memory.value:
         return f"its memory of {held / 2**30:.0f} GiB does not fit into {target.title}"
     if not is_same_chip(source, target) and _generation(target) not in _generations():
@@ -64,49 +65,27 @@ def refused(case: Mapping[str, object], source: Profile, target: Profile, kernel
     return ""
 
 
-def is_same_chip(one: Profile, other: Profile) -> bool:
-    """Return whether two devices have the same chip: equal compute capability and number of multiprocessors."""
-    counts = [profile.device.multiprocessors for profile in (one, other)]
-    same = one.device.compute_capability == other.device.compute_capability
-    return same and all(counts) and counts[0].value == counts[1].value  # type: ignore[union-attr]
-
-
 def _of(case: Mapping[str, object], source: Profile, target: Profile, kernels: pd.DataFrame) -> tuple[object, ...]:
     precision = str(case["precision"])
-    here, there = _rates(source, precision), _rates(target, precision)
+    here, there = rates_of_profile(source, precision), rates_of_profile(target, precision)
     assert here and there
     if is_same_chip(source, target):
-        seconds, width, basis = laws.within_chip(kernels, here, there), WITHIN, SAME_CHIP
+        seconds, basis = laws.within_chip(kernels, here, there), SAME_CHIP
+        others = left_out_within_chips()
+        others = others[others["device"] != target.name]
+        width = laws.half_width([float(value) for value in np.log(others["predicted"] / others["measured"])])
     else:
-        busy = pd.DataFrame(
-            {"seconds": [kernels["seconds"].sum()], **{name: [value] for name, value in here._asdict().items()}}
-        )
-        times = _public()
+        busy = pd.DataFrame([{"seconds": kernels["seconds"].sum(), **here._asdict()}])
+        times = times_of(load_published())
         seconds = laws.between_chips(busy, there, laws.exponents(times))
         width, basis = laws.half_width(errors_of(times)), OTHER_CHIP
     return basis, seconds, seconds * math.exp(-width), seconds * math.exp(width)
-
-
-# The half width within a chip: the 80 % quantile of the errors between H100 and H200, both ways. No third device of a
-# chip was at hand, so the guarantee does not cover it.
-WITHIN = 0.035
-
-
-def _rates(profile: Profile, precision: str) -> laws.Rates | None:
-    peaks = {name: peak.value for name, peak in profile.peaks.flop_per_s.items()}
-    memory = profile.peaks.memory_bytes_per_s
-    return laws.rates_of(peaks, memory.value if memory else None, precision)
 
 
 def _generation(profile: Profile) -> str:
     return (profile.device.compute_capability or "").partition(".")[0]
 
 
-def _public() -> pd.DataFrame:
-    frames = [table.frame().dropna(subset=["flop_per_s", "bytes_per_s"]) for table in load_published()]
-    return pd.concat(frames, ignore_index=True)
-
-
 def _generations() -> set[str]:
-    profiles = set(_public()["profile"].dropna())
+    profiles = set(times_of(load_published())["profile"].dropna())
     return {_generation(load_profile(name)) for name in profiles}
