@@ -2,7 +2,7 @@
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
-VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS NETWORK BATCH KEEP_TRACES TIME ON NODES BASELINE LAB TORCH_INDEX TF_PYTHON JAX_PYTHON
+VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS NETWORK BATCH KEEP_TRACES TIME ON NODES BASELINE FROM LAB TORCH_INDEX TF_PYTHON JAX_PYTHON
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
@@ -34,7 +34,7 @@ endif
 LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup given-python setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test \
+.PHONY: help setup given-python setup-tf setup-jax report render compare plan predict pack lab profile doctor data-check picture test \
         test-all test-faults licences hashes audit lint clean
 
 help:  ## list the targets
@@ -84,6 +84,9 @@ compare: $(INSTALLED)  ## all recorded profiles side by side [BASELINE=profile]
 
 plan: $(INSTALLED)  ## the configurations that a report would run, and the time they should take
 	@$(LABKIT) plan
+
+predict: $(INSTALLED)  ## step times of recorded configurations on HW=x, with intervals [FROM=h200 STUDY=profile]
+	@$(LABKIT) predict
 
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
 	@$(LABKIT) pack

@@ -24,6 +24,7 @@ _PLACES = {
     "estimate": "workbook.results",
     "ratio": "workbook.results",
     "difference": "workbook.results",
+    "predict": "workbook.predict",
     "table": "workbook.show",
     "setup_line": "workbook.show",
     "label": "workbook.words",

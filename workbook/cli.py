@@ -193,6 +193,19 @@ def plan(
 
 
 @app.command()
+def predict(
+    hw: Hw = "",
+    source: Annotated[str, typer.Option("--from", envvar="FROM", help="The profile whose records are used.")] = "h200",
+    study: StudyName = "profile",
+) -> None:
+    """Predict the step times of recorded configurations on a device, with 80 % intervals, or say why not."""
+    from workbook.predict.lines import lines_of
+
+    for line in lines_of(hw, source, study or "profile"):
+        print(line)
+
+
+@app.command()
 def pack(hw: Hw = "") -> None:
     """Compress the records of a profile for a commit. The next measurement unpacks them again."""
     from workbook.report.keep import pack_records

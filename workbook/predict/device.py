@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,40 +14,55 @@ from workbook.predict import laws
 from workbook.predict.guarantee import errors_of, is_same_chip, left_out_within_chips, rates_of_profile, times_of
 from workbook.predict.published import load_published
 from workbook.results import Results
-from workbook.words import AS_INSTALLED, CAREFUL, STRICT
+from workbook.results.columns import WHAT_RAN
+from workbook.trials.trial import OF_NETWORKS
+from workbook.words import NAN
 
 SAME_CHIP, OTHER_CHIP = "kernel classes, same chip", "two exponents, other chip"
-EAGER = (STRICT, AS_INSTALLED, CAREFUL)
-COLUMNS = ["record", "configuration_key", "to", "basis", "device_s", "low_s", "high_s", "reason"]
 ROOM = 0.95  # of a device's memory that a network may fill
+PREDICTED = ["to", "basis", "device_s", "low_s", "high_s"]
 
 
 def predict(results: Results, to: str) -> pd.DataFrame:
-    """Return a row per traced record of one device: the seconds of its step's kernels on the profile `to`.
+    """Return a row per configuration of one device, with the seconds of its step's kernels on the profile `to`.
 
-    `device_s` has an 80 % interval from `low_s` to `high_s`, and `basis` says which law gave it. `reason` says why a
-    configuration has no prediction: no trace, several devices, a loader that limits it, a precision without a peak, a
-    memory that is too small, or a generation without any data. Raise UserError for an unknown profile.
+    Beside the fields of a trial, `busy_s` are the seconds that its traces show on the device that measured it, means
+    over records. `device_s` is predicted, with an 80 % interval from `low_s` to `high_s`; `basis` names the law.
+    `reason` says why a configuration has no prediction. A host that launches slowly makes an eager step longer. Raise
+    UserError for an unknown profile.
 
     >>> import workbook
-    >>> workbook.predict(workbook.load("h100", "training"), to="h200")  # doctest: +SKIP
+    >>> workbook.predict(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
     """
     target, rows = load_profile(to), []
-    kernels = results.kernels()
-    by_record = dict(kernels.groupby("record")) if len(kernels) else {}
     for records in results.selected:
-        source = records.profile
-        frame = Results([records]).frame()
-        for case in frame[frame["status"] == "ok"].to_dict("records"):
-            reason = refused(case, source, target, by_record.get(case["record"]))
-            made = (
-                ("", math.nan, math.nan, math.nan) if reason else _of(case, source, target, by_record[case["record"]])
+        of_device = Results([records])
+        frame, kernels = of_device.frame(), of_device.kernels()
+        runs = frame[(frame["status"] == "ok") & frame["workload"].isin(OF_NETWORKS)]
+        traced = kernels[["record", "kernel_class", "seconds", "count"]].merge(
+            runs[["record", "key_hash"]], on="record"
+        )
+        by_key = {
+            key: part.groupby("kernel_class", as_index=False)[["seconds", "count"]].mean()
+            for key, part in traced.groupby("key_hash")
+        }
+        for case in runs.drop_duplicates("key_hash").to_dict("records"):
+            steps = by_key.get(case["key_hash"], traced.iloc[:0])
+            reason = refused(case, records.profile, target, steps)
+            made = (to, "", NAN, NAN, NAN) if reason else _of(case, records.profile, target, steps)
+            about = {name: case[name] for name in WHAT_RAN} | {"profile": records.profile.name}
+            rows.append(
+                {
+                    **about,
+                    "busy_s": steps["seconds"].sum() or NAN,
+                    **dict(zip(PREDICTED, made, strict=True)),
+                    "reason": reason,
+                }
             )
-            rows.append((case["record"], case["key_hash"], to, *made, reason))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows)
 
 
-def refused(case: Mapping[str, object], source: Profile, target: Profile, kernels: pd.DataFrame | None) -> str:
+def refused(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: pd.DataFrame) -> str:
     """Return why a configuration cannot be predicted for a target; an empty text if it can."""
     precision, held = str(case["precision"]), case.get("memory_bytes")
     memory = target.device.memory_bytes
@@ -54,7 +70,7 @@ def refused(case: Mapping[str, object], source: Profile, target: Profile, kernel
         return "only GPUs are predicted"
     if case["devices"] != 1 or case.get("reader", "own") != "own":
         return "several devices or a loader limit it"
-    if kernels is None or not len(kernels):
+    if not len(kernels):
         return "it has no trace with seconds by class of kernels"
     if not (rates_of_profile(target, precision) and rates_of_profile(source, precision)):
         return f"{target.title if not rates_of_profile(target, precision) else source.title} has no peak of {precision}"
@@ -65,7 +81,7 @@ def refused(case: Mapping[str, object], source: Profile, target: Profile, kernel
     return ""
 
 
-def _of(case: Mapping[str, object], source: Profile, target: Profile, kernels: pd.DataFrame) -> tuple[object, ...]:
+def _of(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: pd.DataFrame) -> tuple[object, ...]:
     precision = str(case["precision"])
     here, there = rates_of_profile(source, precision), rates_of_profile(target, precision)
     assert here and there
@@ -79,7 +95,7 @@ def _of(case: Mapping[str, object], source: Profile, target: Profile, kernels: p
         times = times_of(load_published())
         seconds = laws.between_chips(busy, there, laws.exponents(times))
         width, basis = laws.half_width(errors_of(times)), OTHER_CHIP
-    return basis, seconds, seconds * math.exp(-width), seconds * math.exp(width)
+    return target.name, basis, seconds, seconds * math.exp(-width), seconds * math.exp(width)
 
 
 def _generation(profile: Profile) -> str:
