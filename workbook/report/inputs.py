@@ -22,7 +22,7 @@ from workbook.paths import ROOT, notebook_of, reports_folder
 from workbook.registry import COMPARISON
 
 INDEX = "index"  # stands for all files of a site but the pages of studies
-CODE = ("labkit", "workbook", "papers", "params")  # folders whose files all count
+CODE = ("labkit", "workbook", "papers", "params", "published")  # folders whose files all count
 NO_CODE = ("reports", "tests", "docs")
 ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in folders that hold an interpreter
 MEASURED = ("records", "hosts", "telemetry")  # folders of a report with what was measured
