@@ -221,7 +221,10 @@ TITLES: MappingProxyType[str, Mapping[str, str]] = MappingProxyType(
         "reader_order": {"own": "own order", "shared": "shared order"},
         "parallel": {"ranks": "process per GPU", "one_process": "DataParallel"},
         "framework": FRAMEWORK_TITLES,
-        "model": {name: entry.title for name, entry in {**TODAY, **MODELS}.items()},
+        "model": {
+            **{name: of.title for name, of in TODAY.items()},
+            **{name: entry.title for name, entry in MODELS.items()},
+        },
     }
 )
 # Columns whose values are unclear without a word: `256` may be a batch or a number of pixels.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit import builds
+from workbook.hardware import builds
 from workbook.hardware.builds import Card, Torch, has_code, why_not
 
 CU126 = "https://download.pytorch.org/whl/cu126"
@@ -47,7 +47,7 @@ def test_a_card_that_the_installed_pytorch_does_not_serve_gets_one_command(
 ) -> None:
     monkeypatch.setattr(builds, "installed", lambda: torch)
     monkeypatch.setattr(builds, "_runs", lambda _: False)
-    monkeypatch.setattr(sys, "prefix", str(Path(builds.__file__).parents[1] / ".venv"))
+    monkeypatch.setattr(sys, "prefix", str(Path(builds.__file__).parents[2] / ".venv"))
     said = why_not(Card("a card", capability, driver))
     assert typed in said and bool(said) == bool(typed)
     if typed in (OURS, DEFAULT):

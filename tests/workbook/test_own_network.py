@@ -112,7 +112,8 @@ def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) ->
     session = Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path / "cpu"), scale="smoke", network=name)
     trials = [trial_of(name), trial_of(name, workload="own_prediction")]
     assert measure(trials, study=YOUR_NETWORK, session=session).measured == 2
-    shown = records_of_host(session.profile, STUDIES[YOUR_NETWORK], store=session.store, host_id=HOST.id, asked=None)
+    about = {"store": session.store, "host_id": HOST.id, "asked": ("smoke", None)}
+    shown = records_of_host(session.profile, STUDIES[YOUR_NETWORK], **about)
     frame = Results([shown]).frame()
     assert (frame["status"] == "ok").all()
     assert (frame["tokens_per_s"] / frame["samples_per_s"]).round(6).eq(5).all()

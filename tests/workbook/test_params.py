@@ -51,6 +51,14 @@ SINGLE = {
     "Tesla V100-SXM2-16GB": "v100_sxm2",
     "Tesla V100-SXM2-32GB": "v100_sxm2",
     "H200": "h200",
+    "A100-SXM4-40GB": "a100_40gb",
+    "A100-SXM4-80GB": "a100_80gb",
+    "B200": "b200",
+    "L4": "l4",
+    "L40S": "l40s",
+    "Tesla T4": "t4",
+    "GeForce RTX 4090": "rtx4090",
+    "GeForce RTX 5090": "rtx5090",
 }
 SEVERAL = {
     ("Tesla P100-PCIE-16GB", 4): "p100_16gb_x4",
@@ -69,6 +77,11 @@ KEPLER = ("k20xm", "k40c", "k40m", "k80")
 # Other devices, which a looser pattern would match.
 STRANGERS = (
     "NVIDIA H200 NVL",
+    "NVIDIA A100-PCIE-40GB",
+    "NVIDIA L40",
+    "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 5090 Laptop GPU",
+    "NVIDIA GB200",
     "NVIDIA GH200 480GB",
     "NVIDIA H20",
     "NVIDIA H100 PCIe",
@@ -85,7 +98,6 @@ STRANGERS = (
     "Tesla K40s",
     "Tesla P4",
     "Tesla M40",
-    "Tesla T4",
     "Quadro P4000",
 )
 

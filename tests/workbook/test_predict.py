@@ -58,7 +58,7 @@ def test_a_published_table_has_seconds_beside_the_peaks_of_its_devices(tmp_path:
     ("old", "new", "said"),
     [
         ("[1.0, 4.0]", "[1.0]", "1 values for 2 devices"),
-        ("licence: MIT", "licence: none", "licence"),
+        ("licence: MIT", "licence: none", "'MIT', 'Apache-2.0'"),
         ("profile: h100", "profile: h1000", "no profile h1000"),
         (", source: a datasheet", "", "either a profile, or peaks with their source"),
         ("precision: fp32\n", "", "has no precision"),

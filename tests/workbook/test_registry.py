@@ -31,6 +31,8 @@ IDS = [
     "10_gan",
     "11_frameworks",
     "12_data_pipeline",
+    "13_your_network",
+    "14_today",
     "20_comparison",
 ]
 
@@ -40,6 +42,8 @@ UNITS: dict[str, tuple[str, str, float]] = {
     "ms": ("_s", "s", 1e3),
     "days": ("_s", "s", 1 / 86_400),
     "images/s": ("images_per_s", "images/s", 1),
+    "samples/s": ("samples_per_s", "samples/s", 1),
+    "tokens/s": ("tokens_per_s", "tokens/s", 1),
     "images/s/device": ("images_per_s_per_device", "images/s/device", 1),
     "images/J": ("images_per_s_per_w", "images/J", 1),
     "launches/s": ("launches_per_s", "launches/s", 1),
@@ -88,7 +92,7 @@ def test_studies_are_found_by_id_name_or_number_and_have_a_single_question():
         assert study.title
 
 
-@pytest.mark.parametrize("wrong", ["trainin", "13", "", "01_training.ipynb"])
+@pytest.mark.parametrize("wrong", ["trainin", "17", "", "01_training.ipynb"])
 def test_an_unknown_study_lists_those_with_a_notebook_nearest_first(wrong):
     with pytest.raises(UserError) as caught:
         find_study(wrong)

@@ -80,8 +80,8 @@ def compare(plain: Seen, tuned: Seen, precision: str, own: float) -> dict[str, A
     if plain.answer is not None and tuned.answer is not None:
         size = float(plain.answer.norm())
         apart = float((tuned.answer - plain.answer).norm()) / size if size else math.inf
-        tolerance = ENGINE_TOLERANCES[precision]
-        return {"steps": 1, **checked("the {} differs", {"answer": ("prediction", apart, tolerance)}, "its norm")}
+        judged = {"answer": ("prediction", apart, ENGINE_TOLERANCES[precision])}
+        return {"steps": 1, **checked("the {} differs", judged, "its norm")}
     tolerance = TOLERANCES[precision]
     worst = max(abs(t - p) / max(abs(p), 1e-12) for p, t in zip(plain.losses, tuned.losses, strict=True))
     judged = {"loss": ("loss", worst, max(tolerance.loss, 0.05 * own))}

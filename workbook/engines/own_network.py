@@ -17,11 +17,12 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from labkit.data.augment import TORCH_FORMATS
+from labkit.errors import LabkitError
 from labkit.models import Network
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
 from workbook.engines.steps import record
-from workbook.errors import LabkitError, Unsupported, is_out_of_memory
+from workbook.errors import Unsupported, is_out_of_memory
 from workbook.trace.profiler import section
 from workbook.trials.trial import Trial
 
@@ -157,8 +158,8 @@ class OwnStep:
             raise UserFunctionError(f"loss(network, batch) of {name} returned {shape}, not a tensor with one number")
         if not loss.requires_grad:
             raise UserFunctionError(f"no weight of {name} gets a gradient from its loss")
-        if not math.isfinite(loss):
-            raise UserFunctionError(f"the loss of {name} is {float(loss)} before the first update")
+        if not math.isfinite(loss.item()):
+            raise UserFunctionError(f"the loss of {name} is {loss.item()} before the first update")
 
     def value_only(self) -> torch.Tensor:
         """Return the value of a step without its update."""
@@ -170,7 +171,9 @@ class OwnStep:
         if half is None:
             return contextlib.nullcontext()
         # Within a CUDA graph, a cached cast would be of the weights at capture.
-        return torch.autocast(self.trial.device, half, cache_enabled="graph" not in self.trial.engine)
+        casts: contextlib.AbstractContextManager[Any]
+        casts = torch.autocast(self.trial.device, half, cache_enabled="graph" not in self.trial.engine)
+        return casts
 
     def capture(self) -> None:
         """Record the step in a CUDA graph. Its warm-up steps change weights."""

@@ -119,18 +119,18 @@ def _framework_peak_bytes(record: Record) -> float | None:
     return record.number("memory_bytes")
 
 
-def images_of(record: Record) -> float | None:
+def images_of(record: Record) -> int | None:
     """Return the images of a step. Raise Missing for a network of the user, whose samples need not be images."""
     if record.trial["workload"] in OWN:
         raise Missing("its samples need not be images: see samples_per_s")
     return _blocks(record).images_per_step
 
 
-def samples_of(record: Record) -> float:
+def samples_of(record: Record) -> int:
     """Return the samples of a step of the user's network. Raise Missing for another workload."""
     if record.trial["workload"] not in OWN:
         raise Missing("its samples are images: see images_per_s")
-    return float(present(_blocks(record).images_per_step))
+    return present(_blocks(record).images_per_step)
 
 
 def tokens_of(record: Record) -> int:

@@ -48,4 +48,6 @@ class Planner(Protocol):
 
     def trials(self, **axes: Any) -> list[Trial]: ...  # noqa: D102
 
+    def ceilings(self) -> list[Trial]: ...  # noqa: D102
+
     def stored(self, images: int, forms: Sequence[str]) -> dict[str, Any]: ...  # noqa: D102
