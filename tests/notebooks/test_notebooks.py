@@ -16,7 +16,7 @@ import pytest
 from labkit.errors import UserError
 from tests.processes import PATIENCE_S
 from workbook.paths import ROOT
-from workbook.registry import COMPARISON, STUDIES
+from workbook.registry import COMPARISON, STUDIES, YOUR_NETWORK
 from workbook.report.execute import execute, parameters_of, planned_trials
 
 START = "00_start_here"  # not a study: see test_start_here
@@ -83,7 +83,8 @@ def test_no_measured_number_is_typed_into_the_prose(notebook: Path) -> None:
 
 @each_study_that_measures
 def test_the_plan_lists_trials_without_measuring_or_importing_a_framework(notebook: Path) -> None:
-    trials = planned_trials(notebook, {"hw": "cpu", "scale": "smoke", "mode": "plan", "data": ""})
+    of_user = {"network": str(ROOT / "examples/small_cnn.py")} if notebook.stem == YOUR_NETWORK else {}
+    trials = planned_trials(notebook, {"hw": "cpu", "scale": "smoke", "mode": "plan", "data": "", **of_user})
     assert len({trial.key for trial in trials}) == len(trials) > 0
 
 

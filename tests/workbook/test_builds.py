@@ -87,9 +87,9 @@ def test_machine_code_runs_on_later_minor_versions_and_an_intermediate_form_on_a
 
 
 def test_the_pins_are_of_the_last_release_for_cuda_12() -> None:
-    pins = (Path(builds.__file__).parents[1] / "constraints-cu126.txt").read_text()
+    pins = (Path(builds.__file__).parents[2] / "constraints-cu126.txt").read_text()
     assert f"--extra-index-url {CU126}" in pins and builds.LEGACY.index == CU126
-    conda = (Path(builds.__file__).parents[1] / "environment.yml").read_text()
+    conda = (Path(builds.__file__).parents[2] / "environment.yml").read_text()
     assert "-r constraints-cu126.txt" in conda, "conda's users read it there"
     assert sorted(line.partition("==")[0] for line in pins.splitlines() if line.endswith("+cu126")) == [
         "torch",

@@ -74,6 +74,7 @@ WITHOUT_SI_UNIT: dict[str, tuple[str, float]] = {
 MAY_PASS_100 = {
     "scaling_efficiency",
     "roofline_fraction",
+    "weight_read_share",
     "power_fraction",
     "fp32_utilisation",
     "later_read_share",

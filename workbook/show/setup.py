@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from workbook.show.templates import drawn
-from workbook.trials.trial import OF_NETWORKS
+from workbook.trials.trial import OF_NETWORKS, OWN
 from workbook.words import label, listing
 
 MOST_NAMES = 5
@@ -34,12 +34,13 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
         return SetupLine("not measured on this device")
     models = list(dict.fromkeys(networks["model"]))
     named = ", ".join(label("model", model) for model in models)
-    sizes = listing(f"{size} px" for size in sorted(networks["image_px"].dropna().unique()))
-    images = listing(label("data", name) for name in networks["data"].unique())
+    of_images = networks[~networks["workload"].isin(OWN)]
+    sizes = listing(f"{size} px" for size in sorted(of_images["image_px"].dropna().unique()))
+    images = listing(label("data", name) for name in of_images["data"].unique())
     parts = [
         named if len(models) <= MOST_NAMES else f"{len(models)} networks",
         listing(label("workload", task) for task in dict.fromkeys(networks["workload"])),
-        f"{sizes} {images}{_sizes(networks)}",
+        f"{sizes} {images}{_sizes(of_images)}" if len(of_images) else "random samples",
         listing(dict.fromkeys(networks["device_name"].dropna())),
         _runs(networks),
     ]

@@ -13,8 +13,9 @@ from labkit.models import Network, open_network
 from workbook.records import Record
 from workbook.results import load
 from workbook.results.load import profiles_with_records
-from workbook.show.frames import phrases
+from workbook.studies import sweeps
 from workbook.studies.planner import Planner, Sweep
+from workbook.studies.values import if_measured, told, value_of
 from workbook.trials import recipes
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
@@ -104,7 +105,27 @@ def steps(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
     is_asked = (frame["model"] == asked.model) & (frame["workload_source"] == asked.workload_source)
     rows = frame[frame["workload"].isin(OWN) & is_asked]
     rows = rows.assign(task=rows["workload"].map(partial(label, "workload")))
-    return rows.assign(configuration=phrases(rows, ["task", "mode"]))
+    return rows.sort_values("workload", key=lambda names: names.map(OWN.index), kind="stable")
+
+
+def traced(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with a trace. Compiled steps of a CPU are left out: their kernels are no operators of PyTorch."""
+    is_seen = (rows["device"] == "cuda") | (rows["engine"] == "eager")
+    return rows[(rows["traced_iterations"] > 0) & is_seen]
+
+
+def over_ordinary(gains: pd.DataFrame, task: str) -> str:
+    """Return `, 4.0 times ordinary PyTorch` for a sentence, or that no other mode is faster.
+
+    `gains` are ratios over ordinary PyTorch by `task` and `side`.
+
+    >>> gains = pd.DataFrame({"task": "training", "side": ["optimised"], "value": [0.5], "low": [0.4], "high": [0.6]})
+    >>> over_ordinary(gains, "training"), over_ordinary(gains, "prediction")
+    (', and no other mode is faster', '')
+    """
+    if value_of(gains, task=task, side=sweeps.OPTIMISED) <= 1:
+        return ", and no other mode is faster"
+    return if_measured(f", {told(gains, 'times', task=task, side=sweeps.OPTIMISED)} ordinary PyTorch")
 
 
 def unit(rows: pd.DataFrame) -> str:
