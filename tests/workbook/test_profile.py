@@ -66,7 +66,6 @@ def test_a_good_profile_is_read_as_it_is_written(params):
         (GOOD.replace("warmup_s: 0.5", "warmup: 0.5"), "timing.smoke.warmup", "warmup_s"),
         (GOOD + "timing_of: {}\n", "timing_of", "timing"),  # of older profiles
         (GOOD + "cluster: {gpu_per_node: 4}\n", "cluster.gpu_per_node", "gpus_per_node"),
-        (GOOD + "cost: {per_hours: 3}\n", "cost.per_hours", "per_hour"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_file_and_the_valid_ones_nearest_first(params, text, key, nearest):
@@ -187,14 +186,10 @@ def test_an_inherited_list_is_replaced_as_a_whole(params):
     assert two.sweep("01", "smoke") == {"batch": [64], "learning_rate": 1e-3}
 
 
-def test_title_description_cluster_and_cost_are_not_inherited(params):
-    parent = (
-        GOOD
-        + "description: Of the one.\ncluster: {partition: a}\n"
-        + "cost: {per_hour: {value: 2, source: a bill}, currency: EUR}\n"
-    )
+def test_title_description_and_cluster_are_not_inherited(params):
+    parent = GOOD + "description: Of the one.\ncluster: {partition: a}\n"
     two = load_profile("two", params(one=parent, two="extends: one\ntitle: Two\n"))
-    assert (two.description, two.cluster, two.cost) == ("", None, None)
+    assert (two.description, two.cluster) == ("", None)
     assert "title: Field required" in refusal(params(three="extends: one\n"), "three")
 
 
@@ -214,6 +209,20 @@ def test_a_cycle_of_extended_profiles_is_refused_with_its_path(params):
 def test_an_unknown_profile_to_extend_is_named_with_the_valid_ones_nearest_first(params):
     message = refusal(params(base__gpu=GOOD, mine="extends: base/gpus\n"))
     assert message.startswith("params/mine.yaml: unknown profile to extend 'base/gpus'; valid: base/gpu, ")
+
+
+def test_prices_stand_in_a_file_of_their_own(params):
+    folder = params(mine=GOOD, other=GOOD)
+    assert load_profile("mine", folder).cost is None
+    prices = folder.parent / "prices.yaml"
+    prices.write_text("currency: EUR\nper_hour:\n  mine: {value: 2, source: a list}\n  cpu: {value: 1, source: b}\n")
+    cost = load_profile("mine", folder).cost
+    assert (cost.per_hour.value, cost.cpu_per_hour.value, cost.currency) == (2, 1, "EUR")
+    assert load_profile("other", folder).cost is None
+    prices.write_text("currency: EUR\nper_hour: {mine: {value: 2}}\n")
+    assert refusal(folder).startswith("prices.yaml: per_hour.mine.source: ")
+    prices.unlink()
+    assert "prices stand in prices.yaml" in refusal(params(mine=GOOD + "cost: {currency: EUR}\n"))
 
 
 # --- runnable

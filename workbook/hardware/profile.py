@@ -21,6 +21,7 @@ from workbook.paths import ROOT
 from workbook.registry import PASSES, SCALES, STUDIES, check_scale, find_study
 
 PARAMS = ROOT / "params"
+PRICES = "prices.yaml"  # beside params/; version control ignores it
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
 
@@ -106,6 +107,16 @@ class Cost(_Part):
     per_hour: Sourced
     cpu_per_hour: Sourced | None = None
     currency: Annotated[str, Field(min_length=3, max_length=3)]
+
+
+class Prices(_Part):
+    """The user's prices: of an hour of a profile's whole hardware, by profile, all in one currency.
+
+    The price of `cpu` is that of a machine without GPUs.
+    """
+
+    currency: Annotated[str, Field(min_length=3, max_length=3)]
+    per_hour: dict[str, Sourced]
 
 
 class Profile(_Part):
@@ -273,11 +284,30 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
     """Read `params/<name>.yaml`. Raise UserError for an unknown name, an unknown key or a value of the wrong kind."""
     hint = "`make profile` writes one for the hardware found here; `make report` detects it."
     values = _read_chain(one_of("HW", name, profile_names(params), hint=hint), params)
+    if "cost" in values:
+        raise UserError(f"params/{name}.yaml has `cost`: prices stand in {PRICES} now; see prices.example.yaml.")
     try:
-        return Profile.model_validate({**values, "name": name})
+        profile = Profile.model_validate({**values, "name": name})
     except ValidationError as error:
         problems = "; ".join(map(_explain, error.errors()))
         raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
+    return profile.model_copy(update={"cost": _cost_of(profile, params.parent / PRICES)})
+
+
+def _cost_of(profile: Profile, path: Path) -> Cost | None:
+    """Return the price of a profile's hour if the user has entered it. Raise UserError for a file of another form."""
+    if not path.is_file():
+        return None
+    try:
+        prices = Prices.model_validate(read_yaml(path))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise UserError(f"{PRICES}: {problems}. prices.example.yaml has the form.") from error
+    own, machine = prices.per_hour.get(profile.name), prices.per_hour.get("cpu")
+    if own is None:
+        return None
+    beside = machine if profile.device.kind == "cuda" else None
+    return Cost(per_hour=own, cpu_per_hour=beside, currency=prices.currency)
 
 
 def _explain(problem: Any) -> str:
@@ -301,5 +331,5 @@ def _fields_at(place: list[str | int]) -> list[str]:
         return list(Timing.model_fields)
     if place[-1] == "flop_per_s":
         return list(get_args(Precision))
-    by_key: dict[str, type[BaseModel]] = {"device": Device, "peaks": Peaks, "cluster": Cluster, "cost": Cost}
+    by_key: dict[str, type[BaseModel]] = {"device": Device, "peaks": Peaks, "cluster": Cluster}
     return list(by_key.get(str(place[-1]), Sourced).model_fields)

@@ -115,8 +115,8 @@ def _cost_per_million_images(results: StudyRecords, record: Record) -> float:
     device = results.profile.device
     price = present(
         results.profile.price_of(record.trial["device"]),
-        f"params/{results.profile.name}.yaml gives no price: add `cost` with `currency`, `per_hour` (`value` and "
-        "`source`) and, for the CPU beside a GPU, `cpu_per_hour`",
+        f"prices.yaml has no price of {results.profile.name if record.trial['device'] == device.kind else 'cpu'}: "
+        "prices.example.yaml has the form",
     )
     share = record.devices_used / device.count if record.trial["device"] == device.kind else 1.0
     return over(1e6, from_result.value(record, "images_per_s")) * share * price.value / HOUR_S

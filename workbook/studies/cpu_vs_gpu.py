@@ -64,7 +64,7 @@ def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def prices(profile: Profile, devices: Sequence[str]) -> pd.DataFrame:
     """Return the price per hour of each kind of device (`cpu`, `cuda`): `processor`, `per_hour`, `currency`, `source`.
 
-    A processor without a price in the device file is left out.
+    A processor without a price in `prices.yaml` is left out.
     """
     priced = [(label("device", device), price) for device in devices if (price := profile.price_of(device)) is not None]
     currency = profile.cost.currency if profile.cost else ""
