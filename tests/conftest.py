@@ -40,6 +40,32 @@ THOROUGH = (
     "workbook/test_trained_weights.py@trained",  # trains a network
     *("workbook/test_openvino_on_cpu.py@int8", "workbook/test_openvino_inference.py@int8"),  # quantises one
     *("workbook/test_environment.py::test_a_compiler_that_compiles_nothing", "workbook/test_state.py@compiled"),
+    # Simulations of verdicts over thousands of draws.
+    *(
+        f"workbook/test_verdicts.py::test_{name}"
+        for name in (
+            "many_cases",
+            "a_true_ratio",
+            "a_trend_of_a_tie",
+            "over_three_hosts",
+            "across_hosts",
+            "a_ratio_far",
+        )
+    ),
+    "notebooks/test_start_here.py::test_the_outputs",
+    # Other libraries, and interpreters and processes of their own.
+    *(
+        f"workbook/test_{name}.py"
+        for name in (
+            "keras_models",
+            "keras_training",
+            "stored_make",
+            "imagenet_validation",
+            "torchvision_import",
+            "fused",
+        )
+    ),
+    *(f"workbook/test_{name}.py" for name in ("taking_traces", "openvino_on_cpu", "openvino_inference", "prices")),
 )
 # Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -48,7 +48,7 @@ def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findi
     counts = findings["h200"].counts()
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     claims = re.search(r"turns (\d+) of their claims into tests", text)
-    assert claims and int(claims[1]) == len(findings["h200"].findings)
+    assert claims and int(claims[1]) == len(findings["h200"].of_papers().findings)
     told = re.search(
         r"can test (\d+) of the claims: (\d+) are replicated, (\d+) more in direction only, (\d+) are not, "
         r"and (\d+) are inconclusive. Another (\d+) verdicts",

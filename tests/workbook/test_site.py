@@ -282,7 +282,8 @@ def test_the_index_has_a_square_per_claim_and_each_papers_counts(site: Path) -> 
     soup = BeautifulSoup(index, "html.parser")
     squares = [sum(map(said_in(row).count, "■□")) for row in soup.select(".lk-units tr")]
     counts = [sum(int(said_in(cell)) for cell in row.select("td")) for row in soup.select("#papers + div tbody tr")]
-    assert squares == counts == [len(paper.claims) for paper in PAPERS]
+    assert squares == [len(paper.claims) for paper in PAPERS if not paper.later]
+    assert counts == [len(paper.claims) for paper in PAPERS]
     assert re.search(r"\d+ of \d+ testable claims are replicated", index)
 
 

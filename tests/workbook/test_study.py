@@ -267,7 +267,7 @@ def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenSt
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"hw": 200}, "'200'; valid: h200"),
+        ({"hw": 200}, "'200'; valid: b200, h200"),
         ({"scale": 1}, "'1'; valid: "),
         ({"mode": None}, "'None'; valid: "),
         ({"data": "/nope"}, "'/nope'; valid: "),

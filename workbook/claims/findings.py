@@ -54,13 +54,11 @@ class Findings:
     def sentence(self) -> str:
         """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`
 
-        Claims of later sources alone are called so. The text is empty without claims.
+        Claims of later sources alone are called so.
         """
         counts = self.counts()
         tested = sum(counts[group] for group in TESTED)
-        if not self.findings:
-            return ""
-        source = " of later sources" if all(finding.paper.later for finding in self.findings) else ""
+        source = " of later sources" if self.findings and all(finding.paper.later for finding in self.findings) else ""
         one, several = f"Of one published claim{source}", f"Of {len(self.findings)} published claims{source}"
         whole = several if len(self.findings) != 1 else one
         if not tested:

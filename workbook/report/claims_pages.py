@@ -31,13 +31,14 @@ def write_claims(
     by_paper = [(of_paper.findings[0].paper, of_paper) for of_paper in Findings(claims).by_paper()]
     groups = [("", "all sources", findings), *((paper.id, paper.name, of_paper) for paper, of_paper in by_paper)]
     five = findings.of_papers()
+    later = [of for of in [findings.of_papers(later=True)] if of.findings]
     write_template(
         page,
         "claims.html.j2",
         title=title,
         links=links,
         sentence=" ".join(
-            filter(None, [five.sentence(), newer_tests(five.findings, days), findings.of_papers(later=True).sentence()])
+            filter(None, [five.sentence(), newer_tests(five.findings, days), *(of.sentence() for of in later)])
         ),
         marks=MARKS,
         filters=[(paper, name, [*of.counts().items(), ("claims", len(of.findings))]) for paper, name, of in groups],
