@@ -89,6 +89,7 @@ class OpenStudy(Planner):
     def __post_init__(self) -> None:
         of = self.session
         self.profile, self.host, self.store, self.scale, self.data = of.profile, of.host, of.store, of.scale, of.data
+        self.network, self.batches = of.network, of.batches
 
     def __repr__(self) -> str:
         return f"{self.study.id} of {self.profile.name}, scale {self.scale}, mode {self.mode}"

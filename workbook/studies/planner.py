@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from workbook.hardware.profile import Profile
 from workbook.records import Record
-from workbook.session import Session
 from workbook.trials.trial import Trial
 
 Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
@@ -25,7 +24,8 @@ class Planner(Protocol):
 
     profile: Profile
     scale: str
-    session: Session
+    network: str | None  # of NETWORK=
+    batches: str | None  # of BATCH=
 
     @property
     def sweep(self) -> Sweep: ...  # noqa: D102

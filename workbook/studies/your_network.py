@@ -45,10 +45,10 @@ def trials(lab: Planner) -> list[Trial]:
     the network that was measured last. Raise UserError as `labkit.models.open_network` does, and without a network and
     records.
     """
-    name, sweep, kind = lab.session.network, lab.sweep, lab.profile.device.kind
+    name, sweep, kind = lab.network, lab.sweep, lab.profile.device.kind
     if name is None:
         return [*_newest(lab.recorded()), *lab.ceilings()]
-    network, batches = open_network(name), sizes(lab.session.batches, sweep["batch"])
+    network, batches = open_network(name), sizes(lab.batches, sweep["batch"])
     about = {
         **{"model": network.name, "workload_source": source_hash_of_file(network.path) if network.path else ""},
         **{"device": kind, "data": NO_DATA},
