@@ -263,6 +263,7 @@ class OpenStudy(Planner):
             missing = what_is_missing(trials, self.study.id, self.session)
             seconds = sum(of_pass.seconds for of_pass in missing.values())
             caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
+            caption = caption if seconds else "All have their records on this machine."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
         keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
         rows = frame.groupby(keys, sort=False)  # trials of a row differ in their batch alone

@@ -10,6 +10,7 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -248,11 +249,17 @@ def _versions(path: Path) -> list[tuple[str, dict[str, str]]]:
         if _git(path.parent, "rev-parse", "--is-shallow-repository").strip() != b"false":
             return []
         log = _git(path.parent, "log", "--first-parent", "--format=%H %ct", "--diff-filter=AM", "--", path.name)
-        commits = [line.split() for line in log.splitlines()]
-        names = b"\n".join(commit + f":./{path.name}".encode() for commit, _ in commits)
-        left = _git(path.parent, "cat-file", "--batch", given=names)
+        return _parsed(path, log)
     except (OSError, subprocess.CalledProcessError):
         return []
+
+
+@cache  # a site asks twice, and reading all versions takes seconds
+def _parsed(path: Path, log: bytes) -> list[tuple[str, dict[str, str]]]:
+    """Return the versions of a file that git's log lists."""
+    commits = [line.split() for line in log.splitlines()]
+    names = b"\n".join(commit + f":./{path.name}".encode() for commit, _ in commits)
+    left = _git(path.parent, "cat-file", "--batch", given=names)
     versions = []
     for _, seconds in commits:
         head, left = left.split(b"\n", 1)  # the object's id, its kind and its size

@@ -128,6 +128,19 @@ def over_ordinary(gains: pd.DataFrame, task: str) -> str:
     return if_measured(f", {told(gains, 'times', task=task, side=sweeps.OPTIMISED)} ordinary PyTorch")
 
 
+def cannot_run(rows: pd.DataFrame) -> str:
+    """Return a sentence: the modes that gave no result in any run, each with its first reason; empty without any.
+
+    >>> rows = pd.DataFrame({"mode": ["compiled"], "task": "training", "status": "unsupported", "reason": "a loop"})
+    >>> cannot_run(rows), cannot_run(rows.assign(status="ok"))
+    (' **It cannot run** compiled (a loop).', '')
+    """
+    failed = rows[~rows["mode"].isin(rows.loc[rows["status"] == "ok", "mode"])].dropna(subset=["reason"])
+    reasons = failed.groupby("mode", sort=False)["reason"].first()
+    named = "; ".join(f"{mode} ({reason})" for mode, reason in reasons.items())
+    return f" **It cannot run** {named}." if named else ""
+
+
 def unit(rows: pd.DataFrame) -> str:
     """Return the metric of the network's rate: tokens/s where its file says how many tokens a sample has.
 
