@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
 from tests.faulty.campaign import HOST, tiny_profile
+from workbook.engines.own_flop import attention, counted_flop
 from workbook.records.store import Store
 from workbook.registry import STUDIES, YOUR_NETWORK
 from workbook.report.plan import chosen_studies, measured_studies
@@ -17,6 +19,7 @@ from workbook.runner import measure
 from workbook.session import Session
 from workbook.studies.your_network import sizes
 from workbook.trials.own_module import source_hash_of_file
+from workbook.trials.today import open_today
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
 
@@ -143,3 +146,33 @@ def test_a_report_has_the_study_with_a_network_alone() -> None:
 def test_batch_sizes_that_are_none_get_one_sentence(text: str) -> None:
     with pytest.raises(UserError, match="no list of batch sizes"):
         sizes(text, [8])
+
+
+# Multiply-adds of one image, as torchvision's documentation of the weights gives them.
+@pytest.mark.parametrize(("name", "published"), [("vit_b_16", 17.564e9), ("swin_t", 4.491e9), ("resnet50", 4.089e9)])
+def test_the_flop_of_a_prediction_are_the_published_ones(name: str, published: float) -> None:
+    network = open_today(name)
+    model, samples = network.build().eval(), network.batch(1, torch.device("cpu"))
+    assert network.predict is not None
+    with torch.inference_mode(), counted_flop() as counter:
+        network.predict(model, samples)
+    assert counter.get_total_flops() == pytest.approx(2 * published, rel=0.02)
+
+
+def test_the_flop_of_a_text_network_are_those_of_its_matrix_products() -> None:
+    network, tokens, layers, width, words = open_today("gpt2_124m"), 1024, 12, 768, 50_304
+    assert network.loss is not None
+    model, samples = network.build(), network.batch(1, torch.device("cpu"))
+    with counted_flop() as counter:
+        network.loss(model, samples).backward()
+    weights = 12 * layers * width**2 + words * width
+    forward = 2 * weights * tokens + layers * 4 * tokens**2 * width
+    assert counter.get_total_flops() == pytest.approx(3 * forward, rel=0.02)
+    assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(124.4e6, rel=0.01)
+
+
+def test_keys_with_fewer_heads_than_queries_are_counted() -> None:
+    query, key = torch.randn(2, 8, 16, 4), torch.randn(2, 2, 16, 4)
+    with counted_flop() as counter:
+        torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+    assert counter.get_total_flops() == attention((2, 8, 16, 4), (2, 8, 16, 4), (2, 8, 16, 4))

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.models import Network
 from workbook.engines import own_gate, precision
+from workbook.engines.own_flop import counted_flop
 from workbook.engines.own_network import OwnStep, calling, nothing_dropped, tensors_of
 from workbook.engines.regions import counted_regions
 from workbook.engines.state import reset_compiler
@@ -87,7 +87,7 @@ class OwnWorkload(Workload):
         with nothing_dropped(plain.model), calling(self._network, "a step"):
             self._check_shapes()
             plain.check()
-            with FlopCounterMode(display=False) as counter:
+            with counted_flop() as counter:
                 first = plain.value_only() if self._compares else None
                 counted = plain.eager()
             self.flop_per_step = counter.get_total_flops() - self._flop_of(first)
@@ -104,7 +104,7 @@ class OwnWorkload(Workload):
     def _flop_of(self, first: torch.Tensor | None) -> int:
         if first is None:
             return 0
-        with FlopCounterMode(display=False) as counter:
+        with counted_flop() as counter:
             self._plain.value_only()
         return int(counter.get_total_flops())
 
