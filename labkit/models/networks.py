@@ -87,6 +87,8 @@ def open_network(name: str) -> Network:
     """
     if is_file(name):
         return _of_file(Path(name).expanduser())
+    if "/" in name:
+        raise UserError(f"{name} is no Python file: the file of a network ends in .py.")
     library, _, model = name.rpartition(":")
     if library:
         one_of("library of networks", library, LIBRARIES)
@@ -133,8 +135,9 @@ def _executed(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise UserError(f"{path.name}{line} cannot be executed: {type(error).__name__}: {error}") from error
+        is_syntax = isinstance(error, SyntaxError)
+        line, why = (f", line {error.lineno}", error.msg) if is_syntax else ("", str(error))
+        raise UserError(f"{path.name}{line} cannot be executed: {type(error).__name__}: {why}") from error
     return module
 
 

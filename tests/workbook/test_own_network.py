@@ -9,11 +9,12 @@ import torch
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
-from tests.faulty.campaign import HOST, tiny_profile
+from tests.faulty.campaign import HOST, tiny_profile, trial
 from workbook.engines.own_flop import attention, counted_flop
 from workbook.records.store import Store
 from workbook.registry import STUDIES, YOUR_NETWORK
 from workbook.report.plan import chosen_studies, measured_studies
+from workbook.report.rendering import _nothing_worked
 from workbook.results import Results, records_of_host
 from workbook.runner import measure
 from workbook.session import Session
@@ -71,6 +72,7 @@ COMPILED = {"engine": "compile"}
     [
         ("def build(): return 3", "returned int, no torch.nn.Module", {}),
         ("def build(): raise KeyError('layers')", "build() of mine.py failed: KeyError", {}),
+        ("def build(): raise ValueError('weights:\\n not found')", "ValueError: weights: not found", {}),
         ("def batch(size, device): return [size]", "returned no tensor", {}),
         ("def batch(size, device): return torch.randn(7, 4)", "as many numbers for 2 samples as for 1", {}),
         ("def loss(network, batch): return network(batch)", "returned shape (3, 1), not a tensor with one number", {}),
@@ -122,6 +124,15 @@ def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) ->
     assert (frame["tokens_per_s"] / frame["samples_per_s"]).round(6).eq(5).all()
     assert frame["images_per_s"].isna().all()
     assert str(tmp_path) not in session.store.path(HOST.id, YOUR_NETWORK).read_text()
+
+
+def test_a_report_fails_with_the_reason_if_no_step_of_the_network_ran(tmp_path: Path) -> None:
+    name = file_with(tmp_path, "def build(): raise ValueError('weights:\\n not found')")
+    session = Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path / "cpu"), scale="smoke", network=name)
+    trials = [trial_of(name), trial(), trial_of(name, workload="own_prediction")]
+    assert measure(trials, study=YOUR_NETWORK, session=session).measured == 3
+    why = _nothing_worked(session, YOUR_NETWORK)
+    assert why and "not one of 2 trials" in why and "ValueError: weights: not found" in why
 
 
 def test_a_changed_file_is_another_network_and_is_not_loaded_for_earlier_records(tmp_path: Path) -> None:

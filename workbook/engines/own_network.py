@@ -28,11 +28,15 @@ from workbook.trials.trial import Trial
 
 Step = Callable[[], torch.Tensor]
 # Optimisers whose state is zero before the first step, and that a CUDA graph can hold.
+MOST_SAID = 240  # characters of an error of somebody else's code
 CAPTURED_OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
 
 
-class UserFunctionError(LabkitError):
+class UserFunctionError(Unsupported):
     """A function of the user's file that failed, or returned something that no step can use."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "version")
 
 
 @contextlib.contextmanager
@@ -45,8 +49,14 @@ def calling(network: Network, name: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        first = (str(error).strip() or "no message").splitlines()[0]
-        raise UserFunctionError(f"{name} of {network.name} failed: {type(error).__name__}: {first}") from error
+        raise UserFunctionError(
+            f"{name} of {network.name} failed: {type(error).__name__}: {in_a_line(error)}"
+        ) from error
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return the beginning of an error's text in one line."""
+    return " ".join(str(error).split())[:MOST_SAID] or "no message"
 
 
 class OwnStep:

@@ -28,7 +28,7 @@ from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.records.selection import at_scale
 from workbook.records.shared import read_together
-from workbook.registry import COMPARISON, SMALL, STUDIES
+from workbook.registry import COMPARISON, SMALL, STUDIES, YOUR_NETWORK
 from workbook.report.compare import is_comparable, write_comparison
 from workbook.report.execute import Execution, execute, parameters_of
 from workbook.report.inputs import INDEX, Seals
@@ -37,6 +37,7 @@ from workbook.report.plan import NOTEBOOK_S, chosen_studies
 from workbook.results.load import kept_records
 from workbook.runner.progress import duration
 from workbook.session import OPTIONS, Session
+from workbook.trials.trial import OWN
 
 MOST_PAGES = 4  # at once
 # What notebooks import, and what runs them.
@@ -226,6 +227,10 @@ def _nothing_worked(session: Session, study: str) -> str | None:
         tried = at_scale(read_together(session.store, study, session.host.id).records, session.scale)
     except LabkitError as error:  # its records can't be read
         return str(error)
+    if study == YOUR_NETWORK:  # the ceilings of the device always work
+        own = [record for record in tried if record.trial["workload"] in OWN]
+        last = max(own, key=lambda record: record.started_at, default=None)
+        tried = [record for record in own if last and record.trial["model"] == last.trial["model"]]
     if not tried or any(record.status == "ok" for record in tried):
         return None
     return f"not one of {len(tried)} trials gave a result; the first: {tried[0].dated_reason}"

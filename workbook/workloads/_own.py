@@ -13,7 +13,7 @@ import torch
 from labkit.models import Network
 from workbook.engines import own_gate, precision
 from workbook.engines.own_flop import counted_flop
-from workbook.engines.own_network import OwnStep, calling, nothing_dropped, tensors_of
+from workbook.engines.own_network import OwnStep, calling, in_a_line, nothing_dropped, tensors_of
 from workbook.engines.regions import counted_regions
 from workbook.engines.state import reset_compiler
 from workbook.engines.support import GPU
@@ -152,9 +152,9 @@ class OwnWorkload(Workload):
         with self._gate_mode(), counted_regions(self.facts), calling(self._network, "the compiled step"):
             try:
                 self._step.eager()
-            except torch._dynamo.exc.Unsupported as error:
-                first = str(error).strip().splitlines()[0]
-                raise Unsupported(f"torch.compile cannot make one graph of the step: {first}", "version") from error
+            except torch._dynamo.exc.TorchDynamoException as error:
+                why = in_a_line(error)
+                raise Unsupported(f"torch.compile cannot make one graph of the step: {why}", "version") from error
 
     def _gate_mode(self) -> Any:
         return nothing_dropped(self._step.model) if self._compares else nullcontext()
