@@ -134,9 +134,8 @@ def _executed(path: Path) -> Any:
     sys.modules[name] = module  # where pickle and dataclasses look for it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        is_syntax = isinstance(error, SyntaxError)
-        line, why = (f", line {error.lineno}", error.msg) if is_syntax else ("", str(error))
+    except (Exception, SystemExit) as error:  # the file must not end the process that reads it
+        line, why = (f", line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
         raise UserError(f"{path.name}{line} cannot be executed: {type(error).__name__}: {why}") from error
     return module
 

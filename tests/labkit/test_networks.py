@@ -47,6 +47,7 @@ def test_a_file_is_built_fed_and_trained_with_the_files_beside_it(
     [
         ("def build(:", "line 1"),
         ("import not_there_at_all", "ModuleNotFoundError"),
+        ("raise SystemExit(0)", "SystemExit"),
         ("def batch(size, device): ...\ndef loss(network, batch): ...", "lacks build()"),
         ("def build(): ...\ndef batch(size, device): ...", "loss(network, batch) or predict(network, batch)"),
         (

@@ -73,6 +73,7 @@ COMPILED = {"engine": "compile"}
         ("def build(): return 3", "returned int, no torch.nn.Module", {}),
         ("def build(): raise KeyError('layers')", "build() of mine.py failed: KeyError", {}),
         ("def build(): raise ValueError('weights:\\n not found')", "ValueError: weights: not found", {}),
+        ("def loss(network, batch): raise SystemExit(0)", "a step of mine.py failed: SystemExit", {}),
         ("def batch(size, device): return [size]", "returned no tensor", {}),
         ("def batch(size, device): return torch.randn(7, 4)", "as many numbers for 2 samples as for 1", {}),
         ("def loss(network, batch): return network(batch)", "returned shape (3, 1), not a tensor with one number", {}),

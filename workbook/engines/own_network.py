@@ -46,7 +46,7 @@ def calling(network: Network, name: str) -> Iterator[None]:
         yield
     except LabkitError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
         raise UserFunctionError(
