@@ -92,6 +92,8 @@ COMPILED = {"engine": "compile"}
             "gave shapes [(3, 4)], then [(4, 4)]",
             COMPILED,
         ),
+        ("def predict(network, batch): return []", "returned no numbers", {"workload": "own_prediction"}),
+        ("def predict(network, batch): return network(batch) * float('nan')", "NaN", {"workload": "own_prediction"}),
         ("del predict", "mine.py has no predict(network, batch)", {"workload": "own_prediction"}),
         ("", "needs a loss scale", {"precision": "fp16"}),
         ("", "a CPU has no CUDA graphs", {"engine": "graph"}),

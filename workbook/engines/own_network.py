@@ -116,7 +116,7 @@ class OwnStep:
 
     def _prediction(self, model: nn.Module, samples: Any) -> torch.Tensor:
         assert self.own.predict is not None
-        answer = tensors_of(self.own.predict(model, samples))
+        answer = tensors_of(self.own.predict(model, samples)) or [torch.empty(0)]
         return answer[0] if len(answer) == 1 else torch.cat([part.float().flatten() for part in answer])
 
     def _optimizer(self) -> torch.optim.Optimizer:
@@ -158,8 +158,11 @@ class OwnStep:
         """Raise UserFunctionError for a loss that cannot train a network, and for a prediction without numbers."""
         name = self.own.name
         if not self.training:
-            if not self.eager().numel():
+            answer = self.eager()
+            if not answer.numel():
                 raise UserFunctionError(f"predict(network, batch) of {name} returned no numbers")
+            if answer.isnan().any():  # an infinity may be a mask
+                raise UserFunctionError(f"predict(network, batch) of {name} returned NaN")
             return
         with self._autocast():
             loss: Any = self._function(self.model, self.samples)
