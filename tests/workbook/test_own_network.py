@@ -92,6 +92,11 @@ COMPILED = {"engine": "compile"}
             "gave shapes [(3, 4)], then [(4, 4)]",
             COMPILED,
         ),
+        (
+            "def predict(network, batch): return network(batch + torch.rand_like(batch))",
+            "draws random numbers beside dropout",
+            {"workload": "own_prediction", **COMPILED},
+        ),
         ("def predict(network, batch): return []", "returned no numbers", {"workload": "own_prediction"}),
         ("def predict(network, batch): return network(batch) * float('nan')", "NaN", {"workload": "own_prediction"}),
         ("del predict", "mine.py has no predict(network, batch)", {"workload": "own_prediction"}),
@@ -107,6 +112,12 @@ def test_what_a_network_cannot_do_is_one_sentence_before_the_timing(
         prepared(file_with(tmp_path, text), **fields)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_samples_that_differ_between_calls_are_drawn_once(tmp_path: Path) -> None:
+    drawn = "import numpy\ndef batch(size, device): return torch.from_numpy(numpy.random.rand(size, 4)).float()"
+    prepared(file_with(tmp_path, drawn), **COMPILED)
+    prepared(file_with(tmp_path, drawn), workload="own_prediction", precision="bf16")
 
 
 def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> None:

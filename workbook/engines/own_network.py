@@ -63,10 +63,11 @@ class OwnStep:
     """A network on a device, with one batch that stays there, and a step of its training or its prediction.
 
     `training` says which. The values of `step()` are the loss, or all predicted numbers of the batch. A training in
-    half precision has FP32 weights under autocast; a prediction has half-precision weights and samples.
+    half precision has FP32 weights under autocast; a prediction has half-precision weights and samples. `samples` are
+    those of another step, because `batch` may draw others in each call; None asks the file for some.
     """
 
-    def __init__(self, trial: Trial, network: Network, *, training: bool) -> None:
+    def __init__(self, trial: Trial, network: Network, *, training: bool, samples: Any = None) -> None:
         self.trial, self.own, self.training = trial, network, training
         device = torch.device(trial.device)
         torch.manual_seed(trial.seed)
@@ -78,7 +79,7 @@ class OwnStep:
         self.model = model.to(device, memory_format=TORCH_FORMATS[trial.memory_format]).train(training)
         if self.dtype not in (None, torch.float32):
             self.model = self.model.to(self.dtype)
-        self.samples = self._batch(device)
+        self.samples = self._batch(device) if samples is None else pytree.tree_map(self._in_format, samples)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._value = torch.empty(0)
         self._function: Callable[[nn.Module, Any], torch.Tensor] = self._loss if training else self._prediction

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from labkit.models import Network
 from workbook.engines import own_gate, precision
@@ -87,6 +88,9 @@ class OwnWorkload(Workload):
         with nothing_dropped(plain.model), calling(self._network, "a step"):
             self._check_shapes()
             plain.check()
+            if self._compares and not self._is_reference and draws(plain):
+                why = f"{self._network.name} draws random numbers beside dropout, so no mode can be compared"
+                raise Unsupported(why, "version")
             with counted_flop() as counter:
                 first = plain.value_only() if self._compares else None
                 counted = plain.eager()
@@ -99,6 +103,7 @@ class OwnWorkload(Workload):
         plain.restart(self._initial)
         if not self._is_reference:
             self._rounding()
+            self._samples = plain.samples
             del self._plain, self._step
 
     def _flop_of(self, first: torch.Tensor | None) -> int:
@@ -127,7 +132,8 @@ class OwnWorkload(Workload):
             return
         strict = replace(self.trial, precision="fp32", engine="eager", optimizer="sgd", memory_format="contiguous")
         precision.set_modes(strict)
-        exact = OwnStep(strict, self._network, training=self._training)
+        samples = pytree.tree_map(lambda value: value.float() if is_half(value) else value, self._plain.samples)
+        exact = OwnStep(strict, self._network, training=self._training, samples=samples)
         with nothing_dropped(exact.model):
             exact.restart([value.float() if value.is_floating_point() else value for value in self._initial])
             value = exact.value_only()
@@ -144,7 +150,7 @@ class OwnWorkload(Workload):
             self._own_distance = own_gate.distance(self._expected.gradients, moved)
 
     def _build(self) -> None:
-        self._step = OwnStep(self.trial, self._network, training=self._training)
+        self._step = OwnStep(self.trial, self._network, training=self._training, samples=self._samples)
         self._step.restart(self._initial)
 
     def _compile(self) -> None:
@@ -185,7 +191,7 @@ class OwnWorkload(Workload):
 
     def _as_written(self) -> None:
         """Make the step anew, as its file has it, if the gate had switched something off that is drawn at random."""
-        if not self._draws():
+        if not draws(self._step):
             return
         self._step.restart(self._initial)
         if "compile" in self.trial.engine:
@@ -195,14 +201,6 @@ class OwnWorkload(Workload):
             self._step.eager()
         if "graph" in self.trial.engine:
             self._step.capture()
-
-    def _draws(self) -> bool:
-        """Return whether two seeds give the network, as written, two values."""
-        values = []
-        for seed in (1, 2):
-            torch.manual_seed(seed)
-            values.append(self._step.value_only().clone())
-        return not torch.equal(*values)
 
     def read_loss(self) -> float | None:
         """Return the last loss, None for a prediction and for a loss that is not finite."""
@@ -230,3 +228,17 @@ class OwnWorkload(Workload):
             beside=list(model.buffers()),
             **unseen,
         )
+
+
+def draws(step: OwnStep) -> bool:
+    """Return whether two seeds give a step two values."""
+    values = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        values.append(step.value_only().clone())
+    return not torch.equal(*values)
+
+
+def is_half(value: Any) -> bool:
+    """Return whether a sample is a tensor in half precision."""
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
