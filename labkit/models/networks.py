@@ -104,7 +104,8 @@ def _of_file(path: Path) -> Network:
     if missing or not set(TASKS) & set(given):
         lacks = " and ".join(f"{name}()" for name in missing) or "loss(network, batch) or predict(network, batch)"
         raise UserError(
-            f"{path.name} lacks {lacks}; a file has build(), batch(size, device), and one or both of these."
+            f"{path.name} lacks {lacks}; a file has build(), batch(size, device), and loss(network, batch) or "
+            "predict(network, batch)."
         )
     for name, function in given.items():
         _check_signature(path, name, function)

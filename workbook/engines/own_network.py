@@ -28,6 +28,7 @@ from workbook.trials.trial import Trial
 
 Step = Callable[[], torch.Tensor]
 # Optimisers whose state is zero before the first step, and that a CUDA graph can hold.
+SAMPLES_FEWER = 0.5  # of the numbers that one and two samples let expect: samples may differ in length
 MOST_SAID = 240  # characters of an error of somebody else's code
 CAPTURED_OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
 
@@ -93,9 +94,12 @@ class OwnStep:
         tensors = tensors_of(samples)
         if not tensors:
             raise UserFunctionError(f"batch(size, device) of {self.own.name} returned no tensor")
-        if counts[0] == counts[1]:
+        numbers, size = sum(value.numel() for value in tensors), self.trial.batch
+        expected = counts[0] + (size - 1) * (counts[1] - counts[0])
+        if counts[0] == counts[1] or numbers < SAMPLES_FEWER * expected:  # or the rate would be of fewer samples
             raise UserFunctionError(
-                f"batch(size, device) of {self.own.name} gives as many numbers for 2 samples as for 1"
+                f"batch(size, device) of {self.own.name} gives {numbers:,} numbers for size={size}, {counts[0]:,} for 1"
+                f" and {counts[1]:,} for 2: it must give `size` samples"
             )
         if elsewhere := [value for value in tensors if value.device.type != device.type]:
             raise UserFunctionError(
