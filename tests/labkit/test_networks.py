@@ -23,15 +23,18 @@ def loss(network, batch): return network(batch).square().mean()
 """
 
 
+@pytest.fixture(autouse=True)
+def _path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo that opening a file makes its folder importable."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 def written(folder: Path, text: str, name: str = "mine.py") -> str:
     (folder / name).write_text(text)
     return str(folder / name)
 
 
-def test_a_file_is_built_fed_and_trained_with_the_files_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_file_is_built_fed_and_trained_with_the_files_beside_it(tmp_path: Path) -> None:
     written(tmp_path, "WIDTH = 3\n", "beside.py")
     name = written(tmp_path, LINE)
     step = open_network(name).training_step(4, "cpu")

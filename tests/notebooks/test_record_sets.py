@@ -27,7 +27,7 @@ from workbook.hardware.host import this_host
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
 from workbook.records import Record, short_hash
-from workbook.registry import COMPARISON, METRICS, STUDIES
+from workbook.registry import COMPARISON, METRICS, STUDIES, YOUR_NETWORK
 from workbook.report.pages import write_site
 from workbook.results import Results
 from workbook.results.load import REPORT_VARIABLE
@@ -161,6 +161,8 @@ def valued_pages() -> Iterator[Any]:
     variants = [f"{word} {quarter}" for word in VALUES for quarter in range(4)] + [BASELINES]
     for place, variant in enumerate(variants):
         for number, notebook in enumerate(NOTEBOOKS):
+            if notebook.stem == YOUR_NETWORK:  # its records are of a network that a user gave
+                continue
             mark = pytest.mark.slow if (place + number) % (3 * ONE_IN) else pytest.mark.thorough
             yield pytest.param(variant, notebook, marks=mark, id=f"{variant}-{notebook.stem}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import MADE_BY_MAKE
-from tests.processes import eventually, nothing_left_running, workers_now
+from tests.processes import command, eventually, nothing_left_running, workers_now
 from workbook.lifetime import INTERRUPTED, REQUESTS, UNWINDING_S
 from workbook.paths import ROOT
 
@@ -134,7 +134,7 @@ def of_make(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     kept = {name: value for name, value in os.environ.items() if name not in MADE_BY_MAKE}
     path = os.pathsep.join([str(python.parent), kept["PATH"]])
     process = subprocess.Popen(["make", *arguments], cwd=folder, env={**kept, "PATH": path})
-    assert eventually(lambda: any(one.name() == "sleep" for one in workers_now()))
+    assert eventually(lambda: any(command(one) == "sleep 600" for one in workers_now()))
     return process
 
 
@@ -160,7 +160,7 @@ def test_a_signal_during_the_set_up_ends_pip_too(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert eventually(lambda: any(one.name() == "sleep" for one in workers_now()))
+        assert eventually(lambda: any(command(one) == "sleep 600" for one in workers_now()))
         process.terminate()
         said = process.communicate(timeout=LIMIT_S)[1]
     assert process.returncode == INTERRUPTED

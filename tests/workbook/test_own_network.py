@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def batch(size, device): return torch.randn(size, 4, device=device)
 def loss(network, batch): return network(batch).square().mean()
 def predict(network, batch): return network(batch)
 """
+
+
+@pytest.fixture(autouse=True)
+def _path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo that opening a file makes its folder importable."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def file_with(folder: Path, text: str) -> str:
