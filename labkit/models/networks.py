@@ -173,7 +173,7 @@ def _of_images(name: str, model: str) -> Network:
 
     entry = MODELS.get(model)
     if entry and entry.noise:
-        raise UserError(f"{model} is two networks that are trained together; study 10_gan measures it.")
+        raise UserError(f"{model} is two networks that are trained together, and has no batch of its own here.")
     if entry and entry.words:
         return _classifier(name, lambda: build(model), (entry.words,), entry.classes)
     px = entry.native_px if entry else default_px(model)

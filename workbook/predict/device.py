@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from workbook.words import NAN
 
 SAME_CHIP, OTHER_CHIP = "kernel classes, same chip", "two exponents, other chip"
 ROOM = 0.95  # of a device's memory that a network may fill
-PREDICTED = ["to", "basis", "device_s", "low_s", "high_s"]
+PREDICTED = ["basis", "device_s", "low_s", "high_s"]
+SMALL_SIZES = "it was measured at the small sizes of round 0"
 
 
 def predict(results: Results, to: str) -> pd.DataFrame:
@@ -35,6 +37,7 @@ def predict(results: Results, to: str) -> pd.DataFrame:
     >>> workbook.predict(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
     """
     target, rows = load_profile(to), []
+    law = _Laws(target)
     for records in results.selected:
         of_device = Results([records])
         frame, kernels = of_device.frame(), of_device.kernels()
@@ -48,17 +51,11 @@ def predict(results: Results, to: str) -> pd.DataFrame:
         }
         for case in runs.drop_duplicates("key_hash").to_dict("records"):
             steps = by_key.get(case["key_hash"], traced.iloc[:0])
-            reason = refused(case, records.profile, target, steps)
-            made = (to, "", NAN, NAN, NAN) if reason else _of(case, records.profile, target, steps)
-            about = {name: case[name] for name in WHAT_RAN} | {"profile": records.profile.name}
-            rows.append(
-                {
-                    **about,
-                    "busy_s": steps["seconds"].sum() or NAN,
-                    **dict(zip(PREDICTED, made, strict=True)),
-                    "reason": reason,
-                }
-            )
+            reason = SMALL_SIZES if records.is_small else refused(case, records.profile, target, steps)
+            made = ("", NAN, NAN, NAN) if reason else law.predicted(str(case["precision"]), records.profile, steps)
+            about = {name: case[name] for name in WHAT_RAN} | {"profile": records.profile.name, "to": to}
+            values = dict(zip(PREDICTED, made, strict=True))
+            rows.append({**about, "busy_s": steps["seconds"].sum() or NAN, **values, "reason": reason})
     return pd.DataFrame(rows)
 
 
@@ -81,21 +78,35 @@ def refused(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: 
     return ""
 
 
-def _of(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: pd.DataFrame) -> tuple[object, ...]:
-    precision = str(case["precision"])
-    here, there = rates_of_profile(source, precision), rates_of_profile(target, precision)
-    assert here and there
-    if is_same_chip(source, target):
-        seconds, basis = laws.within_chip(kernels, here, there), SAME_CHIP
-        others = left_out_within_chips()
-        others = others[others["device"] != target.name]
-        width = laws.half_width([float(value) for value in np.log(others["predicted"] / others["measured"])])
-    else:
-        busy = pd.DataFrame([{"seconds": kernels["seconds"].sum(), **here._asdict()}])
+class _Laws:
+    """The laws with what they learn from all devices but the target."""
+
+    def __init__(self, target: Profile) -> None:
+        self._target = target
         times = times_of(load_published())
-        seconds = laws.between_chips(busy, there, laws.exponents(times))
-        width, basis = laws.half_width(errors_of(times)), OTHER_CHIP
-    return target.name, basis, seconds, seconds * math.exp(-width), seconds * math.exp(width)
+        times = times[times["profile"] != target.name]
+        self._fitted, self._width = laws.exponents(times), laws.half_width(errors_of(times))
+
+    @cached_property
+    def _width_within(self) -> float:
+        """The half width within a chip: of pairs without the target; where there is no such pair, of unlike chips."""
+        pairs = left_out_within_chips()
+        others = pairs[(pairs["device"] != self._target.name) & (pairs["source"] != self._target.name)]
+        width = laws.half_width([float(value) for value in np.log(others["predicted"] / others["measured"])])
+        return min(width, self._width)
+
+    def predicted(self, precision: str, source: Profile, kernels: pd.DataFrame) -> tuple[str, float, float, float]:
+        """Return the name of the law, the seconds of a step's kernels, and the ends of their interval."""
+        here, there = rates_of_profile(source, precision), rates_of_profile(self._target, precision)
+        assert here and there
+        if is_same_chip(source, self._target):
+            basis, width = SAME_CHIP, self._width_within
+            seconds = laws.within_chip(kernels, here, there)
+        else:
+            basis, width = OTHER_CHIP, self._width
+            busy = pd.DataFrame([{"seconds": kernels["seconds"].sum(), **here._asdict()}])
+            seconds = laws.between_chips(busy, there, self._fitted)
+        return basis, seconds, seconds * math.exp(-width), seconds * math.exp(width)
 
 
 def _generation(profile: Profile) -> str:

@@ -11,7 +11,6 @@ source do not determine two exponents (median error 31 % for timm), so the sourc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -21,7 +20,7 @@ from workbook.hardware.profile import Profile, load_profile
 from workbook.predict.laws import COVERED, Rates, between_chips, exponents, half_width, rates_of, within_chip
 from workbook.predict.published import PublishedSet, load_published
 from workbook.registry import find_study
-from workbook.results import load
+from workbook.results import Results, load
 from workbook.results.load import profiles_with_records
 
 TRACES = "profile"  # the study with long traces
@@ -74,7 +73,6 @@ def predictions(known: pd.DataFrame, target: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=CASES)
 
 
-@cache
 def left_out_within_chips() -> pd.DataFrame:
     """Return a row per traced configuration that two devices of one chip recorded, each predicted from the other.
 
@@ -82,10 +80,11 @@ def left_out_within_chips() -> pd.DataFrame:
     means over records. Nothing is left out of `within_chip`, which has no fitted number but its threshold.
     """
     names, rows = profiles_with_records([find_study(TRACES).id]), []
+    kernels = {name: _kernels(name) for name in names}
     for source, target in permutations(map(load_profile, names), 2):
         if not is_same_chip(source, target) or source.device.count != 1 or target.device.count != 1:
             continue
-        (here, frame), (there, _) = (_kernels(profile.name) for profile in (source, target))
+        (here, frame), (there, _) = kernels[source.name], kernels[target.name]
         for key in here.keys() & there.keys():
             precision = frame[key]
             rates = [rates_of_profile(profile, precision) for profile in (source, target)]
@@ -99,6 +98,7 @@ def left_out_within_chips() -> pd.DataFrame:
 def _kernels(profile: str) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
     """Return a profile's kernels by class in long traces and the precision, by configuration; means over records."""
     results = load(profile, TRACES)
+    results = Results([records for records in results.selected if not records.is_small])
     runs = results.frame()[["record", "key_hash", "device", "devices", "precision"]]
     kernels = results.kernels()[["record", "kernel_class", "seconds", "count"]]
     kernels = kernels.merge(runs[(runs["device"] == "cuda") & (runs["devices"] == 1)], on="record")

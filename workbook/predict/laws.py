@@ -6,9 +6,6 @@ convolutions and matrix products by FLOP/s in their precision, all others by byt
 
 Between chips, the time of a step follows `log t = w - a log FLOP/s - b log bytes/s`. The workload's own w comes from
 the devices that have measured it, and the exponents a and b, which are not negative, from all others that were.
-
-An eager step that its host delays takes `(busy^6 + (c k / L)^6)^(1/6)`: k kernels, L tiny launches/s of the host. The
-number c is how many tiny launches one operator costs.
 """
 
 from __future__ import annotations
@@ -24,9 +21,6 @@ from scipy.optimize import nnls
 # Chosen in November 2026 among 0, 5 and 10 µs on the traces of one pair of devices, H100 and H200, after seeing them.
 SHORTEST_S = 10e-6
 COMPUTE = ("convolution", "matrix_product")
-# Fitted in November 2026 on 240 recorded trainings and 40 predictions of H100 and H200 hosts.
-LAUNCHES_OF_OPERATOR = {"training": 3.5, "prediction": 2.6}
-SHARPNESS = 6
 COVERED = 0.8  # of the cases that an interval should contain
 
 
@@ -83,16 +77,6 @@ def half_width(errors: Sequence[float], covered: float = COVERED) -> float:
     ordered = sorted(map(abs, errors))
     place = math.ceil((len(ordered) + 1) * covered)
     return ordered[place - 1] if place <= len(ordered) else math.inf
-
-
-def delayed(busy_s: float, kernels: float, launches_per_s: float, task: str) -> float:
-    """Return the seconds of an eager step with `busy_s` of kernels on a host that launches so fast.
-
-    >>> round(delayed(1e-3, 10, 1e5, "training"), 6), round(delayed(1e-3, 100, 1e5, "training"), 6)
-    (0.001, 0.0035)
-    """
-    launching_s = LAUNCHES_OF_OPERATOR[task] * kernels / launches_per_s
-    return float((busy_s**SHARPNESS + launching_s**SHARPNESS) ** (1 / SHARPNESS))
 
 
 def rates_of(peaks: Mapping[str, float], bytes_per_s: float | None, precision: str) -> Rates | None:
