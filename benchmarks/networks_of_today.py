@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+from torch.utils._pytree import tree_map
 
 from labkit.models import Network
 from labkit.timing import CudaClock
@@ -116,7 +117,7 @@ def predicting(network: Network, batch: int) -> Callable[[], None]:
     device, ask = torch.device("cuda"), network.predict
     model = network.build().to(device, torch.bfloat16)
     made = network.batch(batch, device)
-    given = {name: value.to(torch.bfloat16) if value.is_floating_point() else value for name, value in made.items()}
+    given = tree_map(lambda value: value.to(torch.bfloat16) if value.is_floating_point() else value, made)
     compiled = torch.compile(model, dynamic=False)
     assert ask is not None
 

@@ -31,27 +31,26 @@ SMALL = Shape()
 class Block(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        width, hidden, keys = shape.width, shape.hidden, KEY_HEADS * shape.head
-        self.heads = (shape.heads, KEY_HEADS)
+        width, hidden = shape.width, shape.hidden
+        self.heads = (shape.heads, KEY_HEADS, KEY_HEADS)
         self.before_attention, self.before_layers = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.query, self.projection = (nn.Linear(width, width, bias=False) for _ in range(2))
-        self.key, self.value = (nn.Linear(width, keys, bias=False) for _ in range(2))
-        self.gate, self.up = (nn.Linear(width, hidden, bias=False) for _ in range(2))
-        self.down = nn.Linear(hidden, width, bias=False)
+        self.query_key_value = nn.Linear(width, sum(self.heads) * shape.head, bias=False)
+        self.projection = nn.Linear(width, width, bias=False)
+        self.gate_and_up, self.down = nn.Linear(width, 2 * hidden, bias=False), nn.Linear(hidden, width, bias=False)
 
     def forward(
-        self, states: torch.Tensor, turn: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self, states: torch.Tensor, turn: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor
     ) -> torch.Tensor:
-        normed = self.before_attention(states)
-        heads, key_heads = self.heads
-        query = turned(self.query(normed).unflatten(-1, (heads, -1)).transpose(1, 2), turn)
-        keys[:, :, PLACE] = turned(self.key(normed).unflatten(-1, (key_heads, -1)).transpose(1, 2), turn)[:, :, 0]
-        values[:, :, PLACE] = self.value(normed).unflatten(-1, (key_heads, -1)).transpose(1, 2)[:, :, 0]
-        seen = slice(0, PLACE + 1)
-        mixed = functional.scaled_dot_product_attention(query, keys[:, :, seen], values[:, :, seen], enable_gqa=True)
+        heads = self.query_key_value(self.before_attention(states)).unflatten(-1, (sum(self.heads), -1))
+        query, key, value = heads.transpose(1, 2).split(self.heads, dim=1)
+        keys[:, :, PLACE] = turned(key, turn)[:, :, 0]
+        values[:, :, PLACE] = value[:, :, 0]
+        mixed = functional.scaled_dot_product_attention(
+            turned(query, turn), keys, values, attn_mask=seen, enable_gqa=True
+        )
         states = states + self.projection(mixed.transpose(1, 2).flatten(-2))
-        normed = self.before_layers(states)
-        return states + self.down(functional.silu(self.gate(normed)) * self.up(normed))
+        gate, up = self.gate_and_up(self.before_layers(states)).chunk(2, dim=-1)
+        return states + self.down(functional.silu(gate) * up)
 
 
 def turned(heads: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
@@ -69,23 +68,26 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(shape.width)
         angles = PLACE * 500_000.0 ** (-torch.arange(0, shape.head, 2) / shape.head)
         self.register_buffer("turn", torch.stack([angles.cos(), angles.sin()]))
+        self.register_buffer("seen", torch.arange(CONTEXT)[None] <= PLACE)
 
-    def forward(self, tokens: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
         states = self.tokens(tokens)
-        for block, (keys, values) in zip(self.blocks, cache, strict=True):
-            states = block(states, self.turn, keys, values)
+        for block, *cache in zip(self.blocks, keys, values, strict=True):
+            states = block(states, self.turn, *cache, self.seen)
         return functional.linear(self.norm(states), self.tokens.weight)
 
 
 def build(shape: Shape = SMALL) -> nn.Module:
-    return Decoder(shape)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # a CPU draws 8 billion weights in a minute
+        return Decoder(shape)
 
 
-def batch(size: int, device: torch.device, shape: Shape = SMALL) -> dict[str, torch.Tensor]:
+def batch(size: int, device: torch.device, shape: Shape = SMALL) -> dict:
     tokens = torch.randint(VOCABULARY, (size, 1), device=device)
-    cache = torch.randn(shape.layers, 2, size, KEY_HEADS, CONTEXT, shape.head, device=device)
-    return {"tokens": tokens, "cache": cache}
+    of_layer = (size, KEY_HEADS, CONTEXT, shape.head)
+    keys, values = ([torch.randn(of_layer, device=device) for _ in range(shape.layers)] for _ in range(2))
+    return {"tokens": tokens, "keys": keys, "values": values}
 
 
-def predict(network: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    return network(batch["tokens"], batch["cache"])
+def predict(network: nn.Module, batch: dict) -> torch.Tensor:
+    return network(**batch)

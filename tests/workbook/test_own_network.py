@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
+from torch._inductor.utils import run_and_get_code
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
 from tests.faulty.campaign import HOST, tiny_profile, trial
 from workbook.engines.own_flop import attention, counted_flop
+from workbook.engines.own_network import OwnStep
+from workbook.paths import ROOT
 from workbook.records.store import Store
 from workbook.registry import STUDIES, YOUR_NETWORK
 from workbook.report.plan import chosen_studies, measured_studies
@@ -24,6 +29,7 @@ from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.today import open_today
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
+from workbook.workloads._own import draws
 
 SOUND = """
 import torch
@@ -132,6 +138,27 @@ def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> 
     wrong = "def predict(network, batch): return network(batch) + torch.compiler.is_compiling()"
     with pytest.raises(LabkitError, match="prediction differs"):
         prepared(file_with(tmp_path, wrong), workload="own_prediction", **COMPILED)
+
+
+@pytest.mark.parametrize(("noise", "drawn", "random"), [(0, 0, False), (1e-6, 0, False), (0, 1e-6, True), (1e-6, 1, True)])
+def test_kernels_that_add_in_any_order_draw_no_numbers(noise: float, drawn: float, random: bool) -> None:
+    order = torch.Generator().manual_seed(3)  # differs from run to run, whatever the seed of the step
+
+    def value_only() -> torch.Tensor:
+        return torch.ones(1000) + noise * torch.rand(1000, generator=order) + drawn * torch.rand(1000)
+
+    assert draws(cast(OwnStep, SimpleNamespace(value_only=value_only))) == random
+
+
+def test_a_decode_step_writes_its_caches_in_place() -> None:
+    network, place = open_network(str(ROOT / "examples" / "decode.py")), torch.device("cpu")
+    module = sys.modules[network.build.__module__]
+    shape = module.Shape(layers=2, width=256, heads=16, hidden=64)
+    model, samples = module.build(shape).to(place), module.batch(2, place, shape)
+    with torch.inference_mode():
+        _, (code, *_) = run_and_get_code(torch.compile(module.predict, dynamic=False), model, samples)
+    whole = (2, module.KEY_HEADS, module.CONTEXT, shape.head)
+    assert f"empty_strided_cpu({whole}" not in code, "a step copies a layer's cache"
 
 
 def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) -> None:

@@ -23,12 +23,14 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
     NCCL's settings, Keras's back end and its device are fixed when a process begins. Over several nodes each node runs
     equally many ranks, so the ranks of a smaller trial are not the first ranks of a larger one. A process that uses all
     devices (`parallel`) runs without further ranks. Ranks that share one device (`placement`) exchange over another
-    back end and can outnumber the devices, so trials of one process are not timed beside them.
+    back end and can outnumber the devices, so trials of one process are not timed beside them. A process launches
+    kernels some 10 % more slowly after a trace (`benchmarks/process_history.py`), so traced trials have their own.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement
+    is_traced = trial.device != "cpu" and trial.traced_iterations > 0
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement, is_traced
 
 
 @dataclass(frozen=True)

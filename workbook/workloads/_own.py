@@ -25,6 +25,7 @@ from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
+ROUNDING = 8.0  # times the distance of two runs of one seed, which only rounding explains
 # fmt: off
 OF_OWN = (
     Rule("never", lambda t: t.device == "cpu" and "graph" in t.engine, "a CPU has no CUDA graphs"),
@@ -231,12 +232,13 @@ class OwnWorkload(Workload):
 
 
 def draws(step: OwnStep) -> bool:
-    """Return whether two seeds give a step two values."""
+    """Return whether two seeds give a step two values. Kernels may add in any order, so one seed has a distance too."""
     values = []
-    for seed in (1, 2):
+    for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        values.append(step.value_only().clone())
-    return not torch.equal(*values)
+        values.append(step.value_only().double())
+    same, other = (float((value - values[0]).abs().nan_to_num(0).amax()) for value in values[1:])
+    return other > ROUNDING * same
 
 
 def is_half(value: Any) -> bool:
