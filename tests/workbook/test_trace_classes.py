@@ -48,6 +48,7 @@ OPERATORS: dict[str | None, str] = {
     "convolution": "aten::mkldnn_convolution aten::convolution_backward aten::_conv_depthwise2d",
     "matrix_product": "aten::addmm aten::mkldnn_linear",
     "batch_norm": "aten::native_batch_norm_backward",
+    "layer_norm": "aten::native_layer_norm_backward aten::native_group_norm aten::_fused_rms_norm",
     "pooling": "aten::max_pool2d_with_indices_backward aten::_adaptive_avg_pool2d",
     "element_wise": (
         "aten::threshold_backward aten::clamp_min aten::add_ aten::zeros_like "

@@ -16,6 +16,7 @@ KernelClass = Literal[
     "convolution",
     "matrix_product",
     "batch_norm",
+    "layer_norm",  # group, instance and RMS norm, too; records before 28 November 2026 have them as reductions
     "pooling",
     "element_wise",
     "reduction",

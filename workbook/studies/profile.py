@@ -29,7 +29,7 @@ from workbook.words import STRICT
 PARTS = {
     "convolution": ("convolution",),
     "matrix product": ("matrix_product",),
-    "normalisation, pooling": ("batch_norm", "pooling"),
+    "normalisation, pooling": ("batch_norm", "layer_norm", "pooling"),
     "element-wise, layout": ("element_wise", "reduction", "layout", "loss", "optimiser"),
 }
 OTHER = "copies, other"

@@ -36,6 +36,7 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"^make_batch$", "loader", None),
     (r"multi_tensor_apply|fused_?(sgd|adam)|^_update$|adam\w*functor|sgd\w*functor", "optimiser", None),
     (r"batch_?norm|(?<![a-z0-9])bn_(fw|bw|add|finalize)|spatialbn|syncbn", "batch_norm", None),
+    (r"(layer|group|rms|instance)_?norm|gammabeta|rowwisemoments", "layer_norm", None),
     (r"pool(?!ed)|^mean$", "pooling", None),
     (r"soft_?max|nll_?loss|cross_?entropy|mse_(kernel|backward)|smooth_l1|huber|kl_div|_loss", "loss", None),
     (r"sdpa|flash_|flashattn|fmha|attention", "matrix_product", None),
@@ -82,8 +83,7 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
         None,
     ),
     (
-        r"reduce|(layer|group|rms|instance)_?norm|gammabeta|rowwisemoments|cub::|scan|sort|topk|argm(ax|in)|unique"
-        r"|histogram|calc_bias_diff",
+        r"reduce|cub::|scan|sort|topk|argm(ax|in)|unique|histogram|calc_bias_diff",
         "reduction",
         None,
     ),
@@ -107,6 +107,7 @@ _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
     (r"allreduce|all_?gather|broadcast_$|reduce_scatter|barrier|^(send|recv)", "collective"),
     (r"^_?fused_(sgd|adam|adagrad)|^_foreach|^_amp_foreach|^_amp_update", "optimiser"),
     (r"batch_?norm", "batch_norm"),
+    (r"(layer|group|rms|instance)_?norm", "layer_norm"),
     (r"pool", "pooling"),
     (r"loss|softmax|cross_entropy|kl_div|mse_", "loss"),
     (r"conv(?!ert)|^_?thnn_conv|^_?slow_conv|im2col|col2im", "convolution"),
@@ -223,6 +224,8 @@ def _triton(bare: str) -> Class:
         return Class("matrix_product")
     if form == "for":  # one kernel for many tensors: Inductor compiles an optimiser to that
         return Class("optimiser")
+    if re.search(r"(layer|group|rms|instance)_norm|mean_mul_pow_rsqrt", fused):
+        return Class("layer_norm")
     if re.search(r"batch_norm|var_mean", fused):
         return Class("batch_norm")
     if "pool" in fused:
