@@ -140,7 +140,9 @@ def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> 
         prepared(file_with(tmp_path, wrong), workload="own_prediction", **COMPILED)
 
 
-@pytest.mark.parametrize(("noise", "drawn", "random"), [(0, 0, False), (1e-6, 0, False), (0, 1e-6, True), (1e-6, 1, True)])
+@pytest.mark.parametrize(
+    ("noise", "drawn", "random"), [(0, 0, False), (1e-6, 0, False), (0, 1e-6, True), (1e-6, 1, True)]
+)
 def test_kernels_that_add_in_any_order_draw_no_numbers(noise: float, drawn: float, random: bool) -> None:
     order = torch.Generator().manual_seed(3)  # differs from run to run, whatever the seed of the step
 
@@ -182,6 +184,18 @@ def test_a_report_fails_with_the_reason_if_no_step_of_the_network_ran(tmp_path: 
     assert measure(trials, study=YOUR_NETWORK, session=session).measured == 3
     why = _nothing_worked(session, YOUR_NETWORK)
     assert why and "not one of 2 trials" in why and "ValueError: weights: not found" in why
+
+
+def test_later_rounds_repeat_what_the_versions_refuse_without_a_try(tmp_path: Path) -> None:
+    name = file_with(tmp_path, "def predict(network, batch): return network(batch + torch.rand_like(batch))")
+    store = Store(tmp_path / "cpu")
+    session = Session(profile=tiny_profile(passes=2), host=HOST, store=store, scale="quick", network=name)
+    measure([trial_of(name, workload="own_prediction", **COMPILED)], study=YOUR_NETWORK, session=session)
+    first, *later = store.read(YOUR_NETWORK, HOST.id)
+    assert first.process.startup_s > 0
+    assert [record.pass_number for record in later] == [*range(2, len(later) + 2)]
+    for record in later:
+        assert (record.reason, record.cause, record.process.startup_s) == (first.reason, "version", 0)
 
 
 def test_a_changed_file_is_another_network_and_is_not_loaded_for_earlier_records(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ CAPTURED_OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, tor
 
 
 class UserFunctionError(Unsupported):
-    """A function of the user's file that failed, or returned something that no step can use."""
+    """A function of the user's file that failed, or returned something that no step can use.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, "version")
+    It may read other files, which may be there the next time.
+    """
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.telemetry.summary import Telemetry
+from workbook.errors import Cause
 from workbook.hardware.frameworks import is_keras, title_of
 from workbook.hardware.host import lost_gpus, write_host
 from workbook.hardware.matching import SeenDevice, why_another_device
@@ -147,6 +148,7 @@ class _Run:
             for record in before
             if record.status == "ok" and record.facts.get("gate") and record.versions.get("source") == self.host.source
         }
+        refused = {record.key: record for record in before if self._is_refused_by_versions(record)}
         self.expected_s, self.clock = expected_s(order, about, before, self.scale), Stopwatch()
         self.later_s = sum(
             estimate_s(trials, pass_at(self.session, self.study, number), before, self.scale)
@@ -154,7 +156,10 @@ class _Run:
         )
         self.watch.begin_pass()
         self.beside_others = {}
-        self._run(pending, about)
+        for trial in [trial for trial in pending if trial.key in refused]:
+            earlier = refused[trial.key]
+            self._fail([trial], new_id(), "unsupported", earlier.reason or "", earlier.cause)
+        self._run([trial for trial in pending if trial.key not in refused], about)
         # Once, because a machine that is never idle would be measured for ever; and not for a smoke test's numbers.
         if self.beside_others and self.scale != "smoke":
             again = [trial for trial in order if trial.key in self.beside_others]
@@ -246,11 +251,22 @@ class _Run:
         self._fail(pending, process, status, f"the process for {title_of(framework)} {why}")
         return []
 
-    def _fail(self, trials: list[Trial], process: str, status: str, reason: str) -> None:
+    def _is_refused_by_versions(self, record: Record) -> bool:
+        """Return whether an earlier pass found that the installed versions cannot run a trial, which stays so."""
+        versions = self.host.versions(record.framework)
+        return (
+            record.status == "unsupported"
+            and record.cause == "version"
+            and record.scale == self.scale
+            and all(record.versions.get(name) == version for name, version in versions.items())
+        )
+
+    def _fail(self, trials: list[Trial], process: str, status: str, reason: str, cause: Cause | None = None) -> None:
         """Record the same status and reason for each trial of a process that could not run any."""
+        outcome = {"status": status, "reason": without_paths(reason), **({"cause": cause} if cause else {})}
         for position, trial in enumerate(trials):
             made_by = Process(id=process, position=position, startup_s=0.0)
-            self._record(trial, made_by, {}, {"status": status, "reason": without_paths(reason)}, time.monotonic())
+            self._record(trial, made_by, {}, outcome, time.monotonic())
 
     def _record(
         self,
