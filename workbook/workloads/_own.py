@@ -120,8 +120,6 @@ class OwnWorkload(Workload):
         with calling(self._network, "batch(size, device)"):
             again = tensors_of(self._network.batch(self.trial.batch, torch.device(self.trial.device)))
         others = [tuple(value.shape) for value in again]
-        if shapes != others:
-            self.facts["data_description"] += "; another call of batch() gave other shapes, which take another time"
         if shapes != others and self.trial.engine != "eager":
             raise Unsupported(
                 f"batch() of {self._network.name} gave shapes {shapes}, then {others}: a compiled or captured step has "
