@@ -33,7 +33,10 @@ THOROUGH = (
     "workbook/test_changed_files.py",  # changes files at random
     *(f"workbook/test_{name}.py@measured" for name in ("ranks", "nodes", "gan", "readers")),  # passes with PyTorch
     *("workbook/test_exchanged_bytes.py", "workbook/test_taking_traces.py@made"),
-    "workbook/test_training_runs.py::test_the_records_of_a_training_run",
+    *(
+        "workbook/test_training_runs.py::test_the_records_of_a_training_run",
+        "workbook/test_own_network.py::test_a_training",
+    ),
     *(f"workbook/test_ranks.py::test_{name}" for name in ("ranks_that_find", "a_rank_that_hangs", "the_ranks_end")),
     "workbook/test_buckets.py::test_two_ranks_that_share",
     *(f"workbook/test_frameworks.py::test_a_framework_that_{name}" for name in ("fails", "cannot")),

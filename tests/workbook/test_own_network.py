@@ -29,7 +29,7 @@ from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.today import open_today
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
-from workbook.workloads._own import draws
+from workbook.workloads._own import OwnWorkload, draws
 
 SOUND = """
 import torch
@@ -231,6 +231,26 @@ def test_the_flop_of_a_prediction_are_the_published_ones(name: str, published: f
     with torch.inference_mode(), counted_flop() as counter:
         network.predict(model, samples)
     assert counter.get_total_flops() == pytest.approx(2 * published, rel=0.02)
+
+
+# Weights as torchvision's documentation and the GPT-2 paper's small network with padded words have them.
+@pytest.mark.parametrize(("name", "parameters"), [("vit_b_16", 86_567_656), ("gpt2_124m", 124_475_904)])
+def test_a_training_holds_its_weights_four_times_in_fp32(name: str, parameters: int) -> None:
+    network = open_today(name)
+    source = source_hash_of_file(network.path) if network.path else ""
+    about = {"workload": "own_training", "workload_source": source, "batch": 1, "device": "cpu", "data": NO_DATA}
+    workload = build_workload(Trial(model=name, **about), None, network=name)  # type: ignore[arg-type]
+    assert isinstance(workload, OwnWorkload)
+    workload.leave_out_gate()
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.step()
+    held = workload.held()
+    kinds = {"weights": held.weights, "gradients": held.gradients, "optimiser": held.optimiser}
+    seen = {kind: sum(value.nbytes for value in values) for kind, values in kinds.items()}
+    assert seen == pytest.approx(
+        {"weights": 4 * parameters, "gradients": 4 * parameters, "optimiser": 8 * parameters}, rel=1e-3
+    )
 
 
 def test_the_flop_of_a_text_network_are_those_of_its_matrix_products() -> None:
