@@ -56,6 +56,27 @@ THOROUGH = (
         )
     ),
     "notebooks/test_start_here.py::test_the_outputs",
+    # Trainings, faults of processes, and counts over whole networks and all records.
+    *(
+        f"workbook/test_{name}"
+        for name in (
+            "workloads.py::test_training_learns",
+            "trained_weights.py",
+            "training_runs.py::test_each_pass_of",
+            "own_network.py::test_the_flop",
+            "own_network.py::test_a_decode_step",
+            "own_network.py::test_samples_that_differ",
+            "unattended.py",
+            "frameworks.py",
+            "predict.py::test_the_promised_share",
+            "predict.py::test_nothing_of_a_device",
+            "claims_can_be_tested.py",
+            "runner.py::test_a_failing_trial_costs",
+            "runner.py::test_a_repeated_call_resumes",
+            "runner.py::test_a_trial_that_hangs",
+            "results.py::test_the_long_tables",
+        )
+    ),
     # Other libraries, and interpreters and processes of their own.
     *(
         f"workbook/test_{name}.py"
