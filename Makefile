@@ -76,7 +76,7 @@ setup-jax: .venv/.jax  ## add JAX to .venv (with CUDA on a GPU)
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report
 
-render: $(INSTALLED)  ## the site of HW=x from its records, measuring nothing (any machine) [FORCE=1: unchanged pages too]
+render: $(INSTALLED)  ## the site of HW=x, or all recorded sites, measuring nothing (any machine) [FORCE=1: unchanged pages too]
 	@$(LABKIT) render
 
 compare: $(INSTALLED)  ## all recorded profiles side by side [BASELINE=profile]

@@ -147,7 +147,7 @@ def report(
 
 @app.command()
 def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick", force: Again = "") -> None:
-    """Render the site of a profile from its records, without measuring. Without records, warn and exit with 0."""
+    """Render the site of a profile, or without HW= those of all recorded profiles, without measuring."""
     from workbook.report.make import make_render
 
     raise typer.Exit(make_render(_request(hw, study, scale, "", force)))

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from bs4 import BeautifulSoup
 
+from labkit.errors import UserError
 from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
 from tests.notebooks.test_notebooks import write_notebook
@@ -278,6 +279,34 @@ def rendering(tmp_path: Path) -> Iterator[Rendering]:
         put(tmp_path, "h200", passes_of())
         put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
         yield Rendering(tmp_path / "h200", patch)
+
+
+def test_pages_link_the_studies_before_and_after_them_on_the_site(rendering: Rendering) -> None:
+    assert rendering.ends(lambda _: Execution(None)) == 0
+    first, second = ((rendering.report / f"{study}.html").read_text(encoding="utf-8") for study in (TRAINING, POWER))
+    assert f'<a href="{POWER}.html">Next: {STUDIES[POWER].title}</a>' in first and "Previous:" not in first
+    assert f'<a href="{TRAINING}.html">Previous: {STUDIES[TRAINING].title}</a>' in second and "Next:" not in second
+
+
+def test_rendering_without_a_profile_makes_all_recorded_sites(
+    rendering: Rendering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(rendering.report.parent, "h100", passes_of())
+
+    def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
+        executed(output, Answer((notebook.stem, parameters["hw"])), headline="It was rendered.")
+        return Execution(None)
+
+    rendering.patch.setattr(pages, "execute", execute)
+    assert make_render(Request(study=TRAINING)) == 0
+    assert "Site 1 of 2: h100." in capsys.readouterr().out
+    for name in ("h100", "h200"):
+        assert "It was rendered." in (rendering.report.parent / name / "index.html").read_text(encoding="utf-8")
+
+
+def test_rendering_without_any_records_gets_one_sentence(tmp_path: Path) -> None:
+    with reporting(tmp_path, []), pytest.raises(UserError, match="no profile has records"):
+        make_render(Request())
 
 
 @pytest.mark.parametrize(("broken", "whole"), [(TRAINING, POWER), (POWER, TRAINING)])

@@ -57,13 +57,15 @@ def render_notebook(
     links: list[tuple[str, str]],
     records: str = "",
     shown: str = "",
+    around: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write the page of a notebook, whether it ran, failed or never ran.
 
     Cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more` make the page's parts; all
     other cells fold under "Method and checks". `title` names the study and `device` the profile. `strip` is the
     provenance (label -> value), and `links` are (address, text) pairs in the head. `records` is the address of the raw
-    data, and `shown` names them. Texts are escaped; only text/html outputs and the notebook's Markdown are markup.
+    data, and `shown` names them. `around` are links to other studies below the page. Texts are escaped; only text/html
+    outputs and the notebook's Markdown are markup.
     Raise LabkitError, and write nothing, if the notebook can't be read or rendered, or the page would load a URL.
     """
     import nbformat
@@ -95,6 +97,7 @@ def render_notebook(
         "home": dict(links).get("index.html", ""),
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node, shown),
+        "around": around,
     }
     jinja.globals |= {"page": about_page, "theme_css": theme_css()}
     about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}

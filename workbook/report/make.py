@@ -15,11 +15,11 @@ from workbook.datasets import READING, data_at_scale, documents_of_user
 from workbook.hardware.environment import line_of_changers
 from workbook.hardware.host import Host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
-from workbook.hardware.profile import Profile, load_profile
+from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.options import open_session
 from workbook.paths import reports_folder
 from workbook.records.store import Store
-from workbook.registry import SMALL, YOUR_NETWORK
+from workbook.registry import SMALL, STUDIES, YOUR_NETWORK
 from workbook.report.generate import write_profile
 from workbook.report.pages import read_runs, write_site
 from workbook.report.plan import StudyPlan, chosen_studies, line_of_rounds, measured_studies, plan_studies
@@ -171,9 +171,24 @@ def _with_small_page(small: Session) -> set[str]:
 
 
 def make_render(request: Request) -> int:
-    """Render the site from the records alone, with a warning if there are none. Return codes as `make_report` does."""
-    if not request.hw:
-        raise UserError("say which report to render, for example `make render HW=h200`.")
+    """Render a site from the records alone, or those of all profiles with records. Return codes as `make_report` does.
+
+    A profile without records has a warning. Without `hw`, all recorded profiles are rendered, and 2 is the code if no
+    profile has records.
+    """
+    if request.hw:
+        return _render(request)
+    names = [name for name in profile_names() if any(Store(reports_folder() / name).hosts(study) for study in STUDIES)]
+    if not names:
+        raise UserError("no profile has records to render: `make report` measures this machine.")
+    codes = []
+    for number, name in enumerate(names, start=1):
+        print(f"Site {number} of {len(names)}: {name}.", flush=True)
+        codes.append(_render(replace(request, hw=name), compares=number == len(names)))
+    return max(codes)
+
+
+def _render(request: Request, *, compares: bool = True) -> int:
     profile = load_profile(request.hw)
     studies = chosen_studies(request.study)
     if not request.study and Store(reports_folder() / profile.name).hosts(YOUR_NETWORK):
@@ -185,4 +200,5 @@ def make_render(request: Request) -> int:
         reason = without_records(profile.name, missing if request.study else [])
         print(f"labkit: warning: {reason} Pages without records hold no results.", file=sys.stderr, flush=True)
     report.mkdir(parents=True, exist_ok=True)
-    return write_pages(session, "render", studies, request.command("render"), force=request.force)
+    command = request.command("render")
+    return write_pages(session, "render", studies, command, force=request.force, compares=compares)

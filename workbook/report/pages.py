@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,8 +85,10 @@ def write_run(report: Path, study: str, run: StudyRun) -> None:
         new.write_text(text + "\n", encoding="utf-8")
 
 
-def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
+def write_page(report: Path, study: str, profile: Profile, run: StudyRun, beside: Collection[str] = ()) -> None:
     """Render a study's executed notebook, if it exists, with a strip of the provenance of its numbers.
+
+    The page links to the studies before and after it, of those that have pages or are made with it (`beside`).
 
     Raise LabkitError if the notebook held fewer records than the report's folder has for it, as with another folder.
     """
@@ -117,7 +119,20 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         links=[("index.html", "Results"), *LINKS],
         records=f"../{shown.file()}" if shown else "",
         shown=f"the records of machine {shown.host_id}, {shown.file()}" if shown else "no records",
+        around=_around(report, study, beside),
     )
+
+
+def _around(report: Path, study: str, beside: Collection[str]) -> list[tuple[str, str]]:
+    """Return links to the studies before and after a study on the site."""
+    names = [name for name in STUDIES if name != COMPARISON and _is_on_site(report, name, {study, *beside})]
+    place = names.index(study)
+    links = [(f"{name}.html", f"Previous: {STUDIES[name].title}") for name in names[max(0, place - 1) : place]]
+    return links + [(f"{name}.html", f"Next: {STUDIES[name].title}") for name in names[place + 1 : place + 2]]
+
+
+def _is_on_site(report: Path, study: str, beside: Collection[str]) -> bool:
+    return study in beside or (report / f"{study}.html").is_file()
 
 
 def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run: StudyRun) -> None:

@@ -55,13 +55,15 @@ def write_pages(
     is_last: bool = True,
     waiting: Mapping[str, float] = MappingProxyType({}),
     force: bool = False,
+    compares: bool = True,
 ) -> int:
     """Execute the notebooks and write pages and site. Return the exit code of the report.
 
     The exit code is 0, 1 if a study failed, or 2 if all failures are user mistakes. `mode` is `measure` or `render`,
     and `command` is the user's. `unmeasured` holds why studies could not be measured; their notebooks do not run.
     Unless `is_last`, the report goes on and renders the pages again. `waiting` is as in `write_site`. In mode `render`,
-    pages whose inputs are unchanged stay as they are, unless `force`.
+    pages whose inputs are unchanged stay as they are, unless `force`. Without `compares`, a site that is rendered later
+    makes the comparison.
     """
     profile, host, report = session.profile, session.host, session.store.report
     before = read_runs(report)
@@ -69,7 +71,7 @@ def write_pages(
     mistakes = 0
     everything = set(studies) >= set(chosen_studies(""))
     # Sizes of round 0 are never compared, so its pages do not wait for the comparison.
-    compares = everything and (is_last or session.scale != SMALL) and is_comparable()
+    compares = compares and everything and (is_last or session.scale != SMALL) and is_comparable()
     runnable = [COMPARISON] if compares else []
     runnable += [study for study in studies if study not in unmeasured]
     seals = Seals(report, host, session.parameters(mode), runnable)
@@ -108,7 +110,7 @@ def write_pages(
         )
         write_run(report, study, run)
         try:
-            write_page(report, study, profile, run)
+            write_page(report, study, profile, run, {*studies} - {*unmeasured})
         except Exception as error:  # noqa: BLE001 - a failed page does not stop the other studies
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
