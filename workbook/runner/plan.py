@@ -22,7 +22,7 @@ from workbook.registry import SHORT_PASSES
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
-from workbook.trials.trial import NO_DATA, Trial, refuse_retired, without_data
+from workbook.trials.trial import NO_DATA, OWN, Trial, refuse_retired, without_data
 
 # Pixels of a GPU's batch from which its host delays no eager step: 8,192 images of 32 px, or 168 of 224 px. The 95 %
 # intervals of three runs of 11 such configurations (an H100, H200s) are within 1.3 %; AlexNet's at 64 of 224 px is 7 %.
@@ -51,13 +51,15 @@ def passes_of(trial: Trial, full: int, scale: str) -> int:
     """Return a trial's number of passes at a scale with `full` passes; those beyond `full` are short.
 
     Trials that the host delays have short passes. Energy windows have none, because a short pass measures no energy;
-    nor have steps that fill a GPU. Scored trials have one pass, since every pass would score the same images with the
+    nor have steps that fill a GPU, and a user's or today's networks on a GPU, most of which do. Scored trials have one pass, since every pass would score the same images with the
     same weights, and sustained trials have one. The number follows from the trial alone, never from the interval
     reached: stopping at a narrow interval would narrow it falsely. A scale of one pass has no further passes.
     """
     if trial.scored or trial.is_sustained:
         return 1
-    fills_gpu = trial.device == "cuda" and trial.batch_of_device * trial.image_px**2 >= FILLING_PX
+    fills_gpu = trial.device == "cuda" and (
+        trial.workload in OWN or trial.batch_of_device * trial.image_px**2 >= FILLING_PX
+    )
     if full == 1 or not trial.is_host_bound or trial.energy_windows or fills_gpu:
         return full
     return full + SHORT_PASSES.get(scale, {}).get(trial.device, full)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from workbook.results import estimate, ratio
 from workbook.studies import sweeps
-from workbook.studies.planner import Planner
+from workbook.studies.planner import Planner, Sweep
 from workbook.studies.your_network import axes_of, modes_of
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
@@ -17,32 +17,42 @@ from workbook.trials.today import open_today
 from workbook.trials.trial import NO_DATA, OWN, Trial
 from workbook.words import CAREFUL, STRICT, label
 
-KINDS = ("vision", "text", "decode")  # the keys of a sweep: networks, and with `_batch` their batch sizes
+KINDS = ("vision", "text", "decode", "large")  # the keys of a sweep: networks, and with `_batch` their batch sizes
 
 
 def trials(lab: Planner) -> list[Trial]:
     """Return each network's modes at its batch sizes in training, or in prediction if it is not trained.
 
-    The largest batch is traced, and on a GPU its energy is measured.
+    The largest batch is traced, and on a GPU its energy is measured. Unless a sweep has `every_mode`, the smaller
+    batches run in strict FP32 alone, and energy is that of strict FP32 and of the last engine. A trained network that
+    also predicts does so at its largest batch, without energy.
     """
     sweep = lab.sweep
-    asked = [_of_network(lab, name, sweep[f"{kind}_batch"]) for kind in KINDS for name in sweep[kind]]
+    asked = [_of_network(lab, kind, name) for kind in KINDS for name in sweep[kind]]
     return [*chain.from_iterable(asked), *lab.ceilings()]
 
 
-def _of_network(lab: Planner, name: str, batches: Sequence[int]) -> list[Trial]:
-    sweep, network, kind = lab.sweep, open_today(name), lab.profile.device.kind
+def _of_network(lab: Planner, kind: str, name: str) -> list[Trial]:
+    sweep, network, device = lab.sweep, open_today(name), lab.profile.device.kind
     source = source_hash_of_file(network.path) if network.path else ""
-    about: Recipe = {"model": name, "workload_source": source, "device": kind, "data": NO_DATA}
-    modes = modes_of(network, kind, lab.cpu.features)
+    about: Recipe = {"model": name, "workload_source": source, "device": device, "data": NO_DATA}
+    modes = modes_of(network, device, lab.cpu.features)
     tasks = [*OWN] if name in sweep["predicted"] else [mode["workload"] for mode in modes[:1]]
     asked = [
         lab.trials(**about, **mode, **axes)
         for mode in modes
         if mode["workload"] in tasks and mode.get("engine", "eager") in sweep["engines"]
-        for axes in axes_of(batches, sweep)
+        if kind != "large" or mode.get("precision") == "bf16"
+        for axes in _axes(mode, sweep[f"{kind}_batch"], sweep, is_first=mode["workload"] == modes[0]["workload"])
     ]
     return [*chain.from_iterable(asked)]
+
+
+def _axes(mode: Recipe, batches: Sequence[int], sweep: Sweep, *, is_first: bool) -> list[Recipe]:
+    is_strict = is_first and mode.get("precision", "fp32") == "fp32" and mode.get("engine", "eager") == "eager"
+    is_end = sweep["every_mode"] or is_strict or (is_first and mode.get("engine") == sweep["engines"][-1])
+    swept = batches if sweep["every_mode"] or is_strict else [max(batches)]
+    return axes_of(swept, {**sweep, "energy_windows": sweep["energy_windows"] if is_end else 0})
 
 
 def rated(frame: pd.DataFrame) -> pd.DataFrame:
