@@ -20,9 +20,10 @@ from workbook.registry import METRICS
 from workbook.report.html import write_template
 from workbook.show import Figure, plots
 from workbook.studies.values import span_of
-from workbook.words import NOT_MEASURED, VAGUE_DIGITS, digits_of, heading, label, phrase
+from workbook.words import NAN, NOT_MEASURED, VAGUE, VAGUE_DIGITS, half_width, heading, label, phrase
 
 PAGE = "then_and_now.html"
+HERE = "here"
 
 
 class Dot(NamedTuple):
@@ -32,8 +33,8 @@ class Dot(NamedTuple):
     network: str
     source: str
     value: float
-    low: float | None = None
-    high: float | None = None
+    low: float = NAN
+    high: float = NAN
 
 
 class Told(NamedTuple):
@@ -113,17 +114,15 @@ def _measured(test: Test, about: StoryFigure, cases: Sequence[Case]) -> list[Dot
         if effect and is_about and side.results.profile.device.kind in kinds:
             few = f", {case.n} runs" if case.n < FEWEST_RUNS else ""
             network = f"{label('model', side.trial.model)}, {phrase('batch', side.trial.batch)}{few}"
-            dots.append(Dot(side.results.profile.title, network, "here", effect.point, effect.low, effect.high))
+            low, high = (NAN if end is None else end for end in (effect.low, effect.high))
+            dots.append(Dot(side.results.profile.title, network, HERE, effect.point, low, high))
     return dots
 
 
 def _span(dots: Sequence[Dot], test: Test) -> str:
-    """Return the lowest and the highest value in the test's unit, with "about" where an interval is wide."""
+    """Return the lowest and the highest value in the test's unit, with "about" where an interval is wide or missing."""
     of = METRICS[test.metric]
     unit, scale = ("times", 1.0) if test.shape == "ratio" else (of.unit, of.scale)
-    ends = [(dot.value, dot.low, dot.high) for dot in dots]
-    is_vague = any(
-        digits_of(value, low, high) == VAGUE_DIGITS for value, low, high in ends if low is not None and high is not None
-    )
-    values = pd.Series([scale * dot.value for dot in dots])
-    return f"{'about ' if is_vague else ''}{span_of(values, unit, VAGUE_DIGITS)}"
+    widths = [half_width(dot.value, dot.low, dot.high) for dot in dots if dot.source == HERE]
+    about = "" if all(width <= VAGUE for width in widths) else "about "
+    return about + span_of(pd.Series([scale * dot.value for dot in dots]), unit, VAGUE_DIGITS)
