@@ -41,6 +41,7 @@ from workbook.records import Record, parse_line
 from workbook.records.store import content_of
 from workbook.registry import STUDIES
 from workbook.report.claims_pages import write_claims, write_papers
+from workbook.report.then_and_now import paragraph
 from workbook.show.templates import drawn
 from workbook.trials.trial import Trial
 
@@ -331,6 +332,8 @@ def test_a_page_has_every_claim_exhibit_and_printed_table_of_its_paper(papers: P
     assert sorted(links) == sorted(f"../claims.html#claim-{claim.id}" for claim in paper.claims)
     groups = [verdict.get_text() for verdict in page.select("main > .lk-scroll .lk-verdict")]
     assert groups == sorted(groups, key=lambda text: ["✗", "~", "✓"].index(text[0])), "what fails comes first"
+    first = said_in(page.select_one("main > *"))
+    assert first.startswith(paragraph(paper) or "Of "), "a page begins with the paper's story"
     rows = page.select('[aria-label="Tables and figures"] tbody tr')
     assert len(rows) == len(paper.exhibits) > (0 if paper.later else 2)
     for row, exhibit in zip(rows, paper.exhibits, strict=True):

@@ -329,6 +329,10 @@ def test_the_index_links_the_comparison_once_it_exists(report: Path) -> None:
     (report.parent / "comparison" / "index.html").write_text("<title>Comparison</title>")
     executed(report.parent / "comparison" / f"{COMPARISON}.ipynb", headline="Twice as fast.")
     assert "Twice as fast." in row_of(report, COMPARISON)
+    assert "then_and_now.html" not in page_of(report, "index.html"), "a comparison of an earlier version lacks it"
+    (report.parent / "comparison" / "then_and_now.html").write_text("<title>Then and now</title>")
+    row_of(report, COMPARISON)
+    assert 'href="../comparison/then_and_now.html"' in page_of(report, "index.html")
     assert_sound(report / "index.html")
 
 

@@ -1,6 +1,7 @@
 """Verdicts on the papers' claims from recorded trials.
 
 papers       the papers with their claims, and when the rule of a verdict last changed
+stories      a paper told in a paragraph, with the outcomes that its sentences rest on
 evidence     the trials that a test selects, and their effects by the arithmetic of `workbook.results`
 effects      effects over images, and of epochs to a target that some runs never reach
 verdict      bounds, cases, judged tests and findings
@@ -16,7 +17,8 @@ from workbook.claims.evidence import Evidence
 from workbook.claims.findings import Findings, newer_tests
 from workbook.claims.judge import judge, judge_all
 from workbook.claims.rows import claim_row
-from workbook.claims.verdict import GROUPS, MARKS, VERDICTS, Case, Finding, Group, Judged, Verdict
+from workbook.claims.schema import Group
+from workbook.claims.verdict import GROUPS, MARKS, VERDICTS, Case, Finding, Judged, Verdict
 
 __all__ = [
     "GROUPS",

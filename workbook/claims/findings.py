@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from workbook.claims.rows import CHANGED, ClaimRow, claim_row, order_of, sources_of
-from workbook.claims.verdict import GROUPS, MARKS, TESTED, Finding, Group
+from workbook.claims.schema import Group
+from workbook.claims.verdict import GROUPS, MARKS, TESTED, Finding
 from workbook.claims.words import shown_bound
 from workbook.results import is_report
 from workbook.show.templates import drawn

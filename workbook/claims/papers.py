@@ -19,7 +19,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from labkit.errors import UserError, unknown
-from workbook.claims.schema import Claim, MetricName, ProfileName, StudyId
+from workbook.claims.schema import Claim, MetricName, ProfileName, StudyId, Test
+from workbook.claims.stories import Story
 from workbook.hardware.profile import profile_names, read_yaml
 from workbook.paths import ROOT
 from workbook.records import short_hash
@@ -174,6 +175,7 @@ class Paper(_Part):
     runs: list[PublishedRun] = []
     exhibits: list[Exhibit] = []  # every table and figure, in the paper's order
     claims: list[Claim] = []
+    story: Story | None = None
 
     @model_validator(mode="after")
     def _claims_are_its_own(self) -> Paper:
@@ -184,6 +186,27 @@ class Paper(_Part):
             if ids.count(claim_id) > 1:
                 raise ValueError(f"claims: the id {claim_id!r} is given twice")
         return self
+
+    @model_validator(mode="after")
+    def _story_is_of_its_claims(self) -> Paper:
+        if not self.story:
+            return self
+        ids = [claim.id for claim in self.claims]
+        for claim_id in [*self.story.outcomes, self.story.figure.claim]:
+            if claim_id not in ids:
+                raise ValueError(f"story: {unknown('claim', claim_id, ids)}")
+        figure = self.story.figure
+        tests = next(claim.tests for claim in self.claims if claim.id == figure.claim)
+        if not any(test.published for test in tests[figure.test : figure.test + 1]):
+            raise ValueError(f"story: test {figure.test} of its figure has no `published` magnitude")
+        return self
+
+    @property
+    def figure_test(self) -> Test:
+        """The test whose printed magnitudes the story's figure shows."""
+        assert self.story
+        figure = self.story.figure
+        return next(claim.tests[figure.test] for claim in self.claims if claim.id == figure.claim)
 
 
 def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) -> None:

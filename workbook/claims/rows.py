@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workbook.claims.schema import Mark
-from workbook.claims.verdict import DECIDING, MARKS, Case, Finding, Group, Judged, Verdict
+from workbook.claims.schema import Group, Mark
+from workbook.claims.verdict import DECIDING, MARKS, Case, Finding, Judged, Verdict
 from workbook.claims.words import metric_label, shown_bound, shown_value
 from workbook.words import NAN, digits_of, label, listing, sentence
 

@@ -20,6 +20,10 @@ from workbook.trials.trial import WORDS, Trial
 Value = bool | int | float | str
 # Why the verdict on a claim does not count: its test cannot fail, the claim is ours, or the records cannot decide it.
 Mark = Literal["by definition", "derived", "other hardware or data"]
+# Where a claim is counted: its verdict, a group of its own for a replicated direction, and one for claims with a mark.
+Group = Literal[
+    "replicated", "direction replicated", "not replicated", "inconclusive", "not counted", "not testable here"
+]
 Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "differs"]
 
 # Fields to select by or compare along besides those of a trial: the records' profile, and its GPU's generation.

@@ -9,7 +9,7 @@ from typing import Literal
 from workbook.claims.effects import is_by_image
 from workbook.claims.evidence import Side
 from workbook.claims.papers import Paper
-from workbook.claims.schema import Claim, Mark, Test
+from workbook.claims.schema import Claim, Group, Mark, Test
 from workbook.claims.words import Kind, shown_effect
 from workbook.results.intervals import HOSTS
 from workbook.results.study_records import StudyRecords
@@ -20,9 +20,6 @@ Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable 
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
 DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")  # the first one present decides
 FEWEST_RUNS = 3  # of a verdict; an interval of two runs is mostly that of Student's t with one degree of freedom
-Group = Literal[
-    "replicated", "direction replicated", "not replicated", "inconclusive", "not counted", "not testable here"
-]
 MARKS: dict[Group, str] = {
     "replicated": "✓",
     "direction replicated": "◧",

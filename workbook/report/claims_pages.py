@@ -11,6 +11,7 @@ from workbook.claims.papers import PrintedTable, PublishedTable
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS, STUDIES
 from workbook.report.html import write_template
+from workbook.report.then_and_now import paragraph, where_told
 from workbook.words import number
 
 FOLDER = "papers"
@@ -59,6 +60,8 @@ def write_papers(folder: Path, findings: Findings, *, title: str, links: Sequenc
             title=title,
             paper=paper,
             devices=", ".join(dict.fromkeys(device.printed for device in paper.devices)),
+            story=paragraph(paper),
+            told=where_told(folder),
             sentence=of_paper.sentence(),
             rows=of_paper.rows(),
             studies={study: (addresses.get(study, ""), about.title) for study, about in STUDIES.items()},

@@ -36,6 +36,7 @@ from workbook.report.exchange import FILES, write_exchange
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.headlines import figures
 from workbook.report.html import render_notebook, write_template
+from workbook.report.then_and_now import where_told
 from workbook.results import Results, records_of_host, study_records
 from workbook.results.study_records import StudyRecords
 
@@ -218,6 +219,7 @@ def write_site(
         groups=GROUPS,
         papers=[(claims.findings[0].paper, claims.counts()) for claims in findings.of_papers().by_paper()],
         sources=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
+        told=where_told(report),
         studies=list(rows.values()),
         places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],
         links=LINKS,
