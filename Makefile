@@ -34,7 +34,7 @@ endif
 LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup given-python setup-tf setup-jax report render compare plan predict pack lab profile doctor data-check picture test \
+.PHONY: help setup given-python setup-tf setup-jax report render compare plan predict pack collect lab profile doctor data-check picture test \
         test-all test-faults licences hashes audit lint clean
 
 help:  ## list the targets
@@ -90,6 +90,9 @@ predict: $(INSTALLED)  ## step times of recorded configurations on HW=x, with in
 
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
 	@$(LABKIT) pack
+
+collect: $(INSTALLED)  ## check and merge records from elsewhere, FROM=folder or archive [HW=x: these alone]
+	@$(LABKIT) collect
 
 lab: $(INSTALLED)  ## JupyterLab on this folder, with notebooks/00_start_here.ipynb open [LAB="its options"]
 	@$(LABKIT) lab

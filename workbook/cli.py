@@ -1,4 +1,4 @@
-"""The command line: `labkit report|render|compare|plan|pack|lab|doctor|profile|trace|data`. The Makefile calls this.
+"""The command line, which the Makefile calls: `labkit report|render|compare|plan|pack|collect|lab|doctor|profile|...`.
 
 Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -211,6 +211,18 @@ def pack(hw: Hw = "") -> None:
     from workbook.report.keep import pack_records
 
     for sentence in pack_records(hw):
+        print(sentence)
+
+
+@app.command()
+def collect(
+    source: Annotated[str, typer.Option("--from", envvar="FROM", help="A folder of reports, or an archive.")] = "",
+    hw: Hw = "",
+) -> None:
+    """Check records that were made elsewhere, and merge them into the reports here."""
+    from workbook.collect import collect as collected
+
+    for sentence in collected(source, hw):
         print(sentence)
 
 
