@@ -34,7 +34,7 @@ endif
 LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup given-python setup-tf setup-jax report render compare plan predict pack collect lab profile doctor data-check picture test \
+.PHONY: help setup given-python setup-tf setup-jax report sweep render compare plan predict pack collect lab profile doctor data-check picture test \
         test-all test-faults licences hashes audit lint clean
 
 help:  ## list the targets
@@ -44,7 +44,8 @@ help:  ## list the targets
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
 	@echo "             NETWORK=mine.py|torchvision:vit_b_16 BATCH=32,256 (STUDY=your_network: measure a network of yours)"
 	@echo "             KEEP_TRACES=1 (keep a file of each trace, for Perfetto or labkit trace)"
-	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
+	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it), ON=shell|kubernetes (clusters/)"
+	@echo "             FROM=archive.tar.gz (with collect: records from elsewhere)"
 	@echo "             LAB=\"--no-browser --port 9000\" (options of JupyterLab)"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
 	@echo "             TF_PYTHON= JAX_PYTHON=/path/python3 (use it for Keras on TensorFlow, on JAX)"
@@ -75,6 +76,9 @@ setup-jax: .venv/.jax  ## add JAX to .venv (with CUDA on a GPU)
 
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report
+
+sweep: $(INSTALLED)  ## one report per profile elsewhere: HW="h100 l40s" ON=slurm or a template of clusters/
+	@$(LABKIT) sweep
 
 render: $(INSTALLED)  ## the site of HW=x from its records, measuring nothing (any machine) [FORCE=1: unchanged pages too]
 	@$(LABKIT) render
