@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import shutil
 import stat
 import tarfile
@@ -21,9 +22,11 @@ import pytest
 from tests.committed import committed_reports
 from tests.workbook.test_cli import assert_refused, labkit
 from workbook.collect import archive, merge
+from workbook.collect.plausible import contradiction_of_starts as starts
 from workbook.collect.plausible import contradictions
 from workbook.hardware.host import read_host
 from workbook.hardware.profile import load_profile
+from workbook.records import parse_line
 from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
 from workbook.registry import STUDIES
@@ -131,6 +134,40 @@ def test_times_that_agree_with_each_other_contradict_energy_peaks_or_traces() ->
             told |= {part.split(" ")[0] for part in contradictions(record.model_copy(update=edited), profile)}
             assert not contradictions(record, profile)
         assert told & {"a", "kernels"}, study
+
+
+SECONDS = (
+    "host_s",
+    "warmup_s",
+    "at_s",
+    "warmup_at_s",
+    "warmup_end_s",
+    "train_s",
+    "val_s",
+    "start_s",
+    "length_s",
+    "wall_s",
+)
+
+
+def all_faster(values: Any, *, inside: bool = False) -> Any:
+    """Return a record with all its times divided by ten."""
+    if isinstance(values, dict):
+        return {
+            name: all_faster(value, inside=inside or name in (*SECONDS, "phases_s")) for name, value in values.items()
+        }
+    if isinstance(values, list):
+        return [all_faster(value, inside=inside) for value in values]
+    return values / 10 if inside and isinstance(values, (int, float)) else values
+
+
+def test_runs_on_a_processor_whose_times_agree_contradict_when_they_began() -> None:
+    """A processor has neither device time nor, here, energy; its profile has no peaks."""
+    records = Store(committed_reports() / "cpu").read(STUDY, "c8356bb2d1ac")
+    edited = [parse_line(json.dumps(all_faster(json.loads(record.line())))) for record in records]
+    assert not any(part for record in edited for part in contradictions(record, load_profile("cpu")))
+    assert re.fullmatch(r"runs that began \S+ s apart in one process take \S+ s \(medians\)", starts(edited))
+    assert starts(records) == starts([]) == starts(records[::2]) == ""
 
 
 def test_records_of_an_older_protocol_are_refused(tmp_path: Path) -> None:
@@ -300,4 +337,5 @@ def test_no_committed_record_is_refused_for_what_it_holds() -> None:
         profile, store = load_profile(report.name), Store(report)
         for study in STUDIES:
             for host in store.hosts(study):
-                assert not [part for of in store.read(study, host) for part in contradictions(of, profile)]
+                records = store.read(study, host)
+                assert not [part for of in records for part in contradictions(of, profile)] and not starts(records)

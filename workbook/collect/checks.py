@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from labkit.errors import LabkitError, one_of
-from workbook.collect.plausible import contradictions
+from workbook.collect.plausible import contradiction_of_starts, contradictions
 from workbook.hardware.host import is_in_history
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
@@ -78,6 +78,8 @@ def examine(staged: Store, here: Store, host: str, study: str, profile: Profile)
     present = [record for record in records if kept.get(_identity(record)) == record]
     new = [record for record in records if record.scale != SMALL and kept.get(_identity(record)) != record]
     faults = [fault for record in new if (fault := _fault(record, kept, gates, profile))]
+    if new and not faults and (part := contradiction_of_starts(records)):
+        faults = [f"It contradicts itself: {part}. Ask for the file as it was measured."] * len(new)
     examined.skipped += [f"{plural(len(small), 'record')} of round 0, whose sizes are small"] if small else []
     examined.skipped += [f"{plural(len(present), 'record')} here already"] if present else []
     if faults:

@@ -6,7 +6,9 @@ values that any of them needs stand beside the limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
 
 from labkit.sensors import GPU
 from workbook.hardware.profile import Profile
@@ -21,6 +23,7 @@ POWER = 1.25  # over the boards' limit (1.07: a window of bursts is longer than 
 RATE = 1.05  # of a matrix product or a copy, over the peak (0.91)
 QUERIES = 0.25  # latencies of queries, one after the other, over the time of all (0.49)
 CONVOLUTIONS = 2.5  # Winograd's convolutions need 2.25 times fewer FLOP than are counted (0.90)
+APART, LONG_S, FEWEST = 2.0, 5.0, 3  # time between starts over what the first took (1.03), where it is long
 
 
 def contradictions(record: Record, profile: Profile) -> list[str]:
@@ -29,6 +32,27 @@ def contradictions(record: Record, profile: Profile) -> list[str]:
         return []
     blocks = record.blocks
     return [*(_of_blocks(record, blocks, profile) if blocks else ()), *_of_clock(record)]
+
+
+def contradiction_of_starts(records: Sequence[Record]) -> str:
+    """Return what the starts of runs contradict, as part of a sentence: a process begins a trial when one has ended.
+
+    The median decides, because somebody may set the clock of a machine. An empty text means that nothing contradicts.
+    """
+    rows = [(record.process.id, record.process.position, record.started_at, record.wall_s) for record in records]
+    frame = pd.DataFrame(rows, columns=["process", "position", "started_at", "wall_s"])
+    frame = frame.sort_values(["process", "position"], ignore_index=True)
+    started = pd.to_datetime(frame["started_at"], errors="coerce", format="ISO8601", utc=True)
+    apart_s = -started.diff(-1).dt.total_seconds()
+    following = frame.shift(-1)
+    follows = (following["process"] == frame["process"]) & (following["position"] == frame["position"] + 1)
+    long = follows & (apart_s > LONG_S)
+    if long.sum() < FEWEST or not (apart_s[long] / frame["wall_s"][long]).median() > APART:
+        return ""
+    return (
+        f"runs that began {number(apart_s[long].median())} s apart in one process take "
+        f"{number(frame['wall_s'][long].median())} s (medians)"
+    )
 
 
 def _of_blocks(record: Record, blocks: Blocks, profile: Profile) -> Iterator[str]:
