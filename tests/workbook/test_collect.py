@@ -294,6 +294,15 @@ def test_a_machine_without_its_description_is_refused(tmp_path: Path) -> None:
     assert f"hosts/{HOST}.json is missing" in done.stdout
 
 
+def test_records_that_name_other_hardware_than_their_machine_are_refused(tmp_path: Path) -> None:
+    report = made(tmp_path, change=lambda record: record.update(fingerprint="0" * 12))
+    described = json.loads((report / FILES[0]).read_text())
+    (report / FILES[0]).write_text(json.dumps({**described, "cpu_family": "family 6, model 143"}))
+    done = labkit("collect", FROM=str(report))
+    assert_refused(done, "nothing was taken")
+    assert f"Its records name other hardware than hosts/{HOST}.json describes." in done.stdout
+
+
 def test_a_damaged_series_does_not_keep_its_records_out(tmp_path: Path) -> None:
     report = made(tmp_path)
     (report / FILES[2]).write_bytes(b"PAR1")
@@ -304,18 +313,29 @@ def test_a_damaged_series_does_not_keep_its_records_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "hw", "said"),
-    [
-        ("", "", "make collect FROM="),
-        ("/no/such", "", "does not exist"),
-        (".", "h20", "unknown HW 'h20'"),
-        ("other", "", "unknown HW 'other'"),
-    ],
+    [("", "", "make collect FROM="), ("/no/such", "", "does not exist"), ("sent", "h20", "unknown HW 'h20'; valid: ")],
 )
 def test_a_mistake_gets_one_sentence(tmp_path: Path, source: str, hw: str, said: str) -> None:
-    report = made(tmp_path)
-    report.rename(report.with_name("other"))
-    given = str(tmp_path / "sent" / source) if source and not source.startswith("/") else source
+    shutil.copytree(made(tmp_path), tmp_path / "sent" / "other")
+    given = source and str(tmp_path / source)
     assert_refused(labkit("collect", "--from", given, "--hw", hw), said)
+
+
+def test_a_profile_that_is_not_here_is_refused_and_the_others_are_taken(tmp_path: Path) -> None:
+    report = shutil.copytree(made(tmp_path), tmp_path / "sent" / "other")
+    done = labkit("collect", FROM=str(tmp_path / "sent"))
+    taken, refused, _ = done.stdout.splitlines()
+    assert done.returncode == 0 and taken.startswith(f"Taken: {STUDY} of machine {HOST} for {HW}, 78 ")
+    assert refused.startswith("Refused: all records for other. unknown HW 'other'; valid: ")
+    assert "78 records here already" in labkit("collect", FROM=str(report), HW=HW).stdout
+
+
+def test_a_header_that_does_not_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "LARGEST_BYTES", 2**20)
+    long = tarfile.TarInfo("x")
+    long.pax_headers = {"comment": "x" * 2**21}
+    tar_of(long)(tmp_path / "sent.tar")
+    assert_refused(labkit("collect", FROM=str(tmp_path / "sent.tar")), "a header without end")
 
 
 def test_a_full_disk_leaves_the_reports_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

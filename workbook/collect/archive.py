@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
 import shutil
 import stat
@@ -14,8 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from labkit.errors import UserError, unknown
-from workbook.hardware.profile import profile_names
+from labkit.errors import UserError, one_of
 
 # What is read, below a folder with the profile's name. Everything else, such as pages and logs, is left where it is.
 _WANTED = re.compile(
@@ -23,7 +24,7 @@ _WANTED = re.compile(
 )
 _PATTERNS = ("records/*/*.jsonl*", "hosts/*.json", "telemetry/*/*.parquet")
 MOST_MEMBERS = 20_000
-MOST_BYTES = 2**30  # of all members together, unpacked; a profile has 10 MB
+MOST_BYTES = 2**30  # of the archive and all of its members together; a profile has 10 MB
 LARGEST_BYTES = 2**27  # of a member
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError)
 
@@ -43,33 +44,25 @@ def stage(source: Path, into: Path, hw: str = "") -> list[str]:
     """
     if not source.exists():
         raise UserError(f"FROM={source} does not exist; give a folder of reports or an archive (.tar, .tar.gz, .zip).")
-    raw = into / "raw"
     try:
-        names = list(_copied(source, raw))
+        profiles = sorted(set(_copied(source, into)))
     except _DAMAGE as error:
         why = str(error).strip() or type(error).__name__
         raise UserError(f"{source.name} can't be read ({why}): ask for the archive again, or pack it anew.") from error
-    profiles = sorted({name for name in names if (raw / name / "records").is_dir()})
-    if not profiles:
+    if not list(into.glob("*/records/*/*")):
         raise UserError(
             f"{source.name} holds no records: give a folder or an archive with records/<machine>/<study>.jsonl.gz and "
             "hosts/<machine>.json in it, such as reports/ or reports/h100."
         )
     if hw and hw not in profiles and len(profiles) == 1:
-        (raw / profiles[0]).rename(raw / hw)
-        profiles = [hw]
-    if hw and hw not in profiles:
-        raise unknown("HW", hw, profiles, hint=f"These are the profiles in {source.name}.")
-    if lost := [name for name in ([hw] if hw else profiles) if name not in profile_names()]:
-        raise unknown("HW", lost[0], profile_names(), hint="HW= names the profile of one profile's records.")
-    for name in [hw] if hw else profiles:
-        shutil.move(raw / name, into / name)
-    return [hw] if hw else profiles
+        (into / profiles[0]).rename(into / hw)
+        return [hw]
+    return [one_of("HW", hw, profiles, hint=f"{source.name} has no others.")] if hw else profiles
 
 
-def _copied(source: Path, raw: Path) -> Iterator[str]:
+def _copied(source: Path, into: Path) -> Iterator[str]:
     """Copy the wanted members of a source, and yield the profile of each."""
-    sizes: Counter[str] = Counter()
+    sizes = Counter(unpacked=source.stat().st_size)
     top = source.absolute().name.partition(".")[0]
     for member in _members(source, top):
         path = PurePosixPath(member.name)
@@ -90,15 +83,13 @@ def _copied(source: Path, raw: Path) -> Iterator[str]:
         inner = next((n for n in (2, 3) if len(parts) > n and _WANTED.fullmatch("/".join(parts[-n:]))), None)
         if inner is None:
             continue
-        target = raw / parts[-inner - 1] / "/".join(parts[-inner:])
+        target = into / parts[-inner - 1] / "/".join(parts[-inner:])
         if target.exists():
             raise UserError(
                 f"{source.name} holds {member.name} twice. Nothing was taken; ask for one report's archive."
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        content = member.opened()
-        assert content is not None  # a plain file
-        with content, target.open("wb") as file:
+        with member.opened() as content, target.open("wb") as file:
             shutil.copyfileobj(content, file)
         yield parts[-inner - 1]
 
@@ -116,10 +107,24 @@ def _members(source: Path, top: str) -> Iterator[_Member]:
                 if not entry.is_dir():
                     yield _Member(_below(top, entry.filename), entry.file_size, plain, partial(archive.open, entry))
     else:
-        with tarfile.open(source) as tar:
+        packed = source.open("rb").read(2) == b"\x1f\x8b"
+        with (
+            gzip.open(source) if packed else source.open("rb") as file,
+            tarfile.open(fileobj=_Bounded(file), mode="r:") as tar,
+        ):
             for info in tar:
                 if not info.isdir():
                     yield _Member(_below(top, info.name), info.size, info.isreg(), partial(tar.extractfile, info))
+
+
+class _Bounded(io.BufferedReader):
+    """A file of which no more is read at once than a member may have: tarfile reads headers whole."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next `size` bytes. Raise ReadError for too many."""
+        if size is None or not 0 <= size <= LARGEST_BYTES:
+            raise tarfile.ReadError("it has a header without end")
+        return super().read(size)
 
 
 def _below(top: str, name: str) -> str:

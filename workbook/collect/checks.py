@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from labkit.errors import LabkitError, one_of
 from workbook.collect.plausible import contradiction_of_starts, contradictions
 from workbook.hardware.host import is_in_history
+from workbook.hardware.identity import fingerprint
 from workbook.hardware.profile import Profile
 from workbook.records import PROTOCOL, Record
 from workbook.records.store import Store
@@ -41,8 +42,7 @@ class Examined:
     def of_unknown_code(self) -> int:
         """The number of taken records that are never pooled with those of other machines."""
         unclean = {"", *self.unknown_commits}
-        commits = [record.versions.get("commit", "") for record in self.taken]
-        return sum(commit in unclean or commit.endswith("+") for commit in commits)
+        return sum((named := record.versions.get("commit", "")) in unclean or named[-1] == "+" for record in self.taken)
 
 
 def why_other_hardware(profile: Profile, described: dict[str, Any]) -> str:
@@ -58,14 +58,14 @@ def why_other_hardware(profile: Profile, described: dict[str, Any]) -> str:
     )
 
 
-def examine(staged: Store, here: Store, host: str, study: str, profile: Profile) -> Examined:
-    """Return what may be taken of a study's records of one machine.
+def examine(staged: Store, here: Store, described: Mapping[str, Any], study: str, profile: Profile) -> Examined:
+    """Return what may be taken of a study's records of one described machine.
 
     A file with a record that contradicts itself is refused whole: its other records can't be trusted where nothing in
     them can be checked. Records of round 0 and those that are here already are skipped. Records of an older protocol
     are refused: none of today's could be pooled with them.
     """
-    examined = Examined()
+    examined, host = Examined(), described["id"]
     try:
         records = staged.read(one_of("study", study, STUDIES), host)
     except LabkitError as error:
@@ -78,6 +78,10 @@ def examine(staged: Store, here: Store, host: str, study: str, profile: Profile)
     present = [record for record in records if kept.get(_identity(record)) == record]
     new = [record for record in records if record.scale != SMALL and kept.get(_identity(record)) != record]
     faults = [fault for record in new if (fault := _fault(record, kept, gates, profile))]
+    # A description that is older than the processor's family has another fingerprint than later records.
+    hardware = {None, fingerprint(described)} if described.get("cpu_family") else {of.fingerprint for of in new}
+    if not {of.fingerprint for of in new} <= hardware:
+        faults += [f"Its records name other hardware than hosts/{host}.json describes."] * len(new)
     if new and not faults and (part := contradiction_of_starts(records)):
         faults = [f"It contradicts itself: {part}. Ask for the file as it was measured."] * len(new)
     examined.skipped += [f"{plural(len(small), 'record')} of round 0, whose sizes are small"] if small else []
@@ -127,17 +131,13 @@ def _gate_fault(record: Record, gates: Mapping[tuple[str, str], bool]) -> str:
     """
     gate, earlier = list(checks_of(record)), record.facts.get("gate_passed_in")
     for check, difference, tolerance in gate:
-        if not (_is_number(difference) and _is_number(tolerance) and difference <= tolerance):
+        if not (isinstance(difference, float | int) and isinstance(tolerance, float | int) and difference <= tolerance):
             return f"failed its correctness check: {check} differs by {difference}, and {tolerance} is tolerated"
     trial, tuned = record.trial, record.trial.get("engine") != "eager" or record.framework != "torch"
     needed = record.status == "ok" and trial["workload"] in GATED and (tuned or trial["workload"] == "infer")
     if needed and not gate and not (earlier and gates.get(_process(record, str(earlier)), True)):
         return "has no correctness check that it passed"
     return ""
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and value == value
 
 
 def _of_host(staged: Store, here: Store, host: str) -> list[Record]:

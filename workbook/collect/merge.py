@@ -39,8 +39,13 @@ def collect(source: str, hw: str = "") -> Iterator[str]:
         sent, merged = folder / "sent", folder / "merged"
         for name in stage(users_path(source), sent, hw):
             staged, here = Store(sent / name), Store(reports / name)
+            try:
+                profile = load_profile(name)
+            except UserError as error:
+                said.append(f"Refused: all records for {name}. {error} HW= names the profile of one profile's records.")
+                continue
             for host in staged.hosts():
-                for study, examined in _examined(staged, here, host, load_profile(name)).items():
+                for study, examined in _examined(staged, here, host, profile).items():
                     about = f"{study} of machine {host} for {name}"
                     if examined.taken:
                         changed[name] = None
@@ -48,7 +53,11 @@ def collect(source: str, hw: str = "") -> Iterator[str]:
                     said += [f"Skipped: {about}, {what}." for what in examined.skipped]
                     said += [f"Refused: {about}. {why}" for why in examined.refused]
         for path in sorted(path for path in merged.rglob("*") if path.is_file()):  # hosts, records, telemetry
-            _move(path, reports / path.relative_to(merged))
+            target = reports / path.relative_to(merged)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+            if target.name.endswith(PACKED):
+                target.with_suffix("").unlink(missing_ok=True)
     yield from said
     if changed:
         yield f"See them by {listing(f'`make render HW={name}`' for name in changed)}, beside others by `make compare`."
@@ -70,13 +79,13 @@ def _examined(staged: Store, here: Store, host: str, profile: Profile) -> dict[s
         why = f"hosts/{host}.json describes another machine than its name, or than the one that is here."
     if why:
         return {", ".join(studies): Examined(refused=[why])}
-    return {study: examine(staged, here, host, study, profile) for study in studies}
+    return {study: examine(staged, here, described, study, profile) for study in studies}
 
 
 def _merged(staged: Store, here: Store, report: Path, host: str, study: str, examined: Examined) -> str:
     """Write the taken records among those that are here, with host and series, to `report`; return what was taken."""
-    kept = [f"hosts/{host}.json", f"telemetry/{host}/{study}.parquet", f"records/{host}/{study}{PLAIN}"]
-    for name in (*kept, f"records/{host}/{study}{PACKED}"):
+    records = f"records/{host}/{study}"
+    for name in (f"hosts/{host}.json", f"telemetry/{host}/{study}.parquet", f"{records}{PLAIN}", f"{records}{PACKED}"):
         if (here.report / name).is_file() and not (report / name).exists():
             (report / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(here.report / name, report / name)
@@ -91,12 +100,3 @@ def _merged(staged: Store, here: Store, report: Path, host: str, study: str, exa
     if number := examined.of_unknown_code:
         what += f"; {number:,} of uncommitted or unknown code, which are never pooled with other machines'"
     return what
-
-
-def _move(path: Path, target: Path) -> None:
-    """Move a file to its place, and remove the other form of a file of records."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    path.replace(target)
-    if target.name.endswith((PLAIN, PACKED)):
-        other = f"{target.name.removesuffix('.gz')}{'' if target.name.endswith('.gz') else '.gz'}"
-        target.with_name(other).unlink(missing_ok=True)
