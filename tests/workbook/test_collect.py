@@ -11,9 +11,11 @@ import json
 import re
 import shutil
 import stat
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
 from workbook.registry import STUDIES
 from workbook.results import load, reports_folder
+from workbook.trials.trial import Trial
 
 HW, HOST, STUDY = "h100", "5986c7f97bad", "01_training"
 OLDER = "ec8fd15af31b"  # measured by protocol 2
@@ -284,6 +287,22 @@ def test_records_of_unknown_code_are_taken_and_never_pooled_with_other_machines(
     assert read_host(reports_folder() / HW, HOST)["unknown_commits"] == ["0123456789ab"]
     (shown,) = load(HW, STUDY).selected
     assert shown.without_clean_commit == shown.records and "no clean commit" in shown.machine(shown.records[0])
+
+
+def test_a_workload_of_a_stranger_is_neither_imported_nor_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(record: dict[str, Any]) -> None:
+        own = replace(Trial(), workload="strange.steps", workload_source="0" * 12, seed=record["pass"])
+        own = replace(own, precision=record["trial"]["precision"])
+        record.update(trial=own.as_dict(), key=own.key, facts={})
+
+    (tmp_path / "strange").mkdir()
+    for name in ("__init__", "steps"):
+        (tmp_path / "strange" / f"{name}.py").write_text("raise SystemExit(99)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = labkit("collect", FROM=str(packed(made(tmp_path, change=change))))
+    assert (done.returncode, done.stderr) == (0, "") and "78 records" in done.stdout
+    assert "strange" not in sys.modules and load(HW, STUDY)
 
 
 def test_a_machine_without_its_description_is_refused(tmp_path: Path) -> None:
