@@ -34,7 +34,7 @@ endif
 LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup given-python setup-tf setup-jax report render compare plan predict pack lab profile doctor data-check picture test \
+.PHONY: help setup given-python setup-tf setup-jax report sweep render compare plan predict pack collect lab profile doctor data-check picture test \
         test-all test-faults licences hashes audit lint clean
 
 help:  ## list the targets
@@ -44,7 +44,8 @@ help:  ## list the targets
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
 	@echo "             NETWORK=mine.py|torchvision:vit_b_16 BATCH=32,256 (STUDY=your_network: measure a network of yours)"
 	@echo "             KEEP_TRACES=1 (keep a file of each trace, for Perfetto or labkit trace)"
-	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
+	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it), ON=shell|kubernetes (clusters/)"
+	@echo "             FROM=archive.tar.gz (with collect: records from elsewhere)"
 	@echo "             LAB=\"--no-browser --port 9000\" (options of JupyterLab)"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
 	@echo "             TF_PYTHON= JAX_PYTHON=/path/python3 (use it for Keras on TensorFlow, on JAX)"
@@ -76,6 +77,9 @@ setup-jax: .venv/.jax  ## add JAX to .venv (with CUDA on a GPU)
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report
 
+sweep: $(INSTALLED)  ## one report per profile elsewhere: HW="h100 l40s" ON=slurm or a template of clusters/
+	@$(LABKIT) sweep
+
 render: $(INSTALLED)  ## the site of HW=x, or all recorded sites, measuring nothing (any machine) [FORCE=1: unchanged pages too]
 	@$(LABKIT) render
 
@@ -90,6 +94,9 @@ predict: $(INSTALLED)  ## step times of recorded configurations on HW=x, with in
 
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
 	@$(LABKIT) pack
+
+collect: $(INSTALLED)  ## check and merge records from elsewhere, FROM=folder or archive [HW=x: these alone]
+	@$(LABKIT) collect
 
 lab: $(INSTALLED)  ## JupyterLab on this folder, with notebooks/00_start_here.ipynb open [LAB="its options"]
 	@$(LABKIT) lab

@@ -1,4 +1,4 @@
-"""The command line: `labkit report|render|compare|plan|pack|lab|doctor|profile|trace|data`. The Makefile calls this.
+"""The command line, which the Makefile calls: `labkit report|render|compare|plan|pack|collect|sweep|lab|doctor|...`.
 
 Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -51,7 +51,7 @@ KeepTraces = Annotated[
     typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each trace, for Perfetto."),
 ]
 Time = Annotated[str, typer.Option("--time", envvar="TIME", help="No further round after it: 45m, 1h30m.")]
-On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
+On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm, or a file of clusters/: shell (needs HW).")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
@@ -108,10 +108,11 @@ def _seconds(time: str) -> float:
 
 
 def _nodes(on: str, nodes: str) -> int:
-    if on not in ("", "slurm"):
-        raise unknown("ON", on, ["slurm"])
-    if nodes and not on:
-        raise UserError("NODES= needs ON=slurm: without ON=slurm, labkit measures this machine alone.")
+    from workbook.clusters import SLURM, check_on
+
+    check_on(on)
+    if nodes and on != SLURM:
+        raise UserError("NODES= needs ON=slurm: without it, labkit measures one machine alone.")
     if nodes and not re.fullmatch(r"0*[1-9][0-9]{0,5}", nodes):
         raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate.")
     return int(nodes or 1)
@@ -139,10 +140,34 @@ def report(
     request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
     number = _nodes(on, nodes)
     if on:
+        from workbook.clusters import SLURM, report_by_template
         from workbook.slurm import report_on_slurm
 
-        raise typer.Exit(report_on_slurm(request, nodes=number))
+        raise typer.Exit(report_on_slurm(request, nodes=number) if on == SLURM else report_by_template(request, on))
     raise typer.Exit(make_report(request))
+
+
+@app.command()
+def sweep(
+    hw: Annotated[str, typer.Option("--hw", envvar="HW", help='Profiles: "h100 l40s".')] = "",
+    study: StudyName = "",
+    scale: Scale = "quick",
+    data: Data = "",
+    force: Force = "",
+    weights: Weights = "",
+    reuters: Reuters = "",
+    network: Network = "",
+    batch: Batch = "",
+    keep_traces: KeepTraces = "",
+    time: Time = "",
+    on: On = "",
+    nodes: Nodes = "",
+) -> None:
+    """Make one report per profile elsewhere, and say how to bring their records together."""
+    from workbook.sweep import sweep as swept
+
+    request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
+    raise typer.Exit(swept(request, on, nodes=_nodes(on, nodes)))
 
 
 @app.command()
@@ -211,6 +236,18 @@ def pack(hw: Hw = "") -> None:
     from workbook.report.keep import pack_records
 
     for sentence in pack_records(hw):
+        print(sentence)
+
+
+@app.command()
+def collect(
+    source: Annotated[str, typer.Option("--from", envvar="FROM", help="A folder of reports, or an archive.")] = "",
+    hw: Hw = "",
+) -> None:
+    """Check records that were made elsewhere, and merge them into the reports here."""
+    from workbook.collect import collect as collected
+
+    for sentence in collected(source, hw):
         print(sentence)
 
 

@@ -209,19 +209,30 @@ exec make report HW={shlex.quote(profile.name)} "$@"
 OWN_PYTHON = ".venv/bin/python"  # the Makefile's choice without PYTHON=
 
 
-def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S) -> int:
-    """Submit a report, or find the job that already makes it, and follow that job. Return 0 once it has completed.
-
-    Raise UserError for a mistake that shows before the job, and NotCompleted if the job does not complete.
-    """
+def checked(request: Request, on: str) -> Profile:
+    """Return the profile of a report that runs elsewhere. Raise UserError for a mistake that shows before it runs."""
     if not request.hw:
-        raise UserError("ON=slurm needs HW=, the profile of the node, for example `make report ON=slurm HW=h100`.")
+        raise UserError(f"ON={on} needs HW=, the profile of the node, for example `make report ON={on} HW=h100`.")
     profile = load_profile(request.hw)
     if not profile.runnable:
         raise UserError(f"profile {profile.name!r} can't be measured: {profile.reason}")
     profile.timing_at(request.scale)
     measured_studies(request.study, request.network)
     refuse_address(request.data)  # before it stands in the job's comment, which everybody reads
+    return profile
+
+
+def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S) -> int:
+    """Submit a report, or find the job that already makes it, and follow that job. Return 0 once it has completed.
+
+    Raise UserError for a mistake that shows before the job, and NotCompleted if the job does not complete.
+    """
+    return follow_report(submit_report(request, nodes=nodes), request.hw, poll_s=poll_s)
+
+
+def submit_report(request: Request, *, nodes: int = 1) -> str:
+    """Submit a report, or find the job that already makes it. Return its number."""
+    profile = checked(request, "slurm")
     variables = variables_of(request)
     # The comment identifies the report, so FORCE=1 is not part of it. It is one line, because squeue prints one.
     several = f" NODES={nodes}" if nodes > 1 else ""
@@ -234,12 +245,17 @@ def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S)
         script = _write_script(profile)
         number = submit(script, variables, comment=comment, nodes=nodes)
         print(f"Submitted {script} as job {number}. Ctrl-C stops following it, `scancel {number}` cancels it.")
+    return number
+
+
+def follow_report(number: str, hw: str, *, poll_s: float = POLL_S) -> int:
+    """Follow the job of a profile's report to its end. Return 0 once it has completed."""
     try:
         follow(number, poll_s=poll_s)
     except KeyboardInterrupt:
         hint = f"The same command follows it again, `scancel {number}` cancels it."
         raise NotCompleted(f"job {number} continues. {hint}", exit_code=130) from None
-    print(f"job {number} completed: {as_typed(reports_folder() / profile.name / 'index.html')}", flush=True)
+    print(f"job {number} completed: {as_typed(reports_folder() / hw / 'index.html')}", flush=True)
     return 0
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import platform
 import re
 import subprocess
 import sys
+import tarfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +31,7 @@ from workbook.hardware.limits import cpu_quota, memory_limit, usable_cores, usab
 from workbook.paths import ROOT, reports_folder
 
 SOURCE = ("labkit", "workbook", "notebooks")  # folders of the code that measures
+CODE = (".py", ".ipynb")
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 PACKAGES = (
     *(*FRAMEWORKS, "jaxlib"),
@@ -63,6 +67,7 @@ class Host:
     cpu_quota: float | None = None  # processors' time that control groups allow, such as 1.5
     recognised_by: str = ""  # what lasts in this machine, from which its id is derived
     node: str | None = None  # hash of a Slurm job's own node, which its records carry
+    unknown_commits: tuple[str, ...] = ()  # of collected records: no history of the project here has their code
 
     @property
     def fingerprint(self) -> str:
@@ -205,20 +210,20 @@ def _commit() -> str | None:
     if given := _given_commit(os.environ.get("LABKIT_COMMIT", "")):
         return given
 
-    foreign = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # of another repository that called this command
-    environment = {name: value for name, value in os.environ.items() if name not in foreign}
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(ROOT), *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != ROOT:
+        if Path(_git("rev-parse", "--show-toplevel").decode().strip()).resolve() != ROOT:
             return None  # a copy within another project's repository, whose commit says nothing about this code
-        changed = git("status", "--porcelain", "--", *SOURCE, "params")
-        return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
+        changed = _git("status", "--porcelain", "--", *SOURCE, "params")
+        return _git("rev-parse", "HEAD").decode()[:12] + ("+" if changed.strip() else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _git(*arguments: str) -> bytes:
+    foreign = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # of another repository that called this command
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, check=True).stdout
 
 
 def _given_commit(given: str) -> str | None:
@@ -235,10 +240,32 @@ def _given_commit(given: str) -> str | None:
 @cache
 def source_hash() -> str:
     """Return a hash of labkit/, workbook/ and notebooks/, which identifies the code that measured even without git."""
+    paths = (path for folder in SOURCE for kind in CODE for path in (ROOT / folder).rglob(f"*{kind}"))
+    return _hash_of((path.relative_to(ROOT), path.read_bytes()) for path in sorted(paths))
+
+
+@cache
+def source_of(commit: str) -> str | None:
+    """Return the hash of a commit's code, as `source_hash` gives it; None for a commit that this copy does not have."""
+    try:
+        folders = _git("ls-tree", "--name-only", commit, "--", *SOURCE).decode().split()  # some are younger than others
+        packed = io.BytesIO(_git("archive", "--format=tar", commit, "--", *folders))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    with tarfile.open(fileobj=packed) as tar:
+        members = [(Path(member.name), tar.extractfile(member)) for member in tar]
+        return _hash_of(sorted((path, file.read()) for path, file in members if file and path.suffix in CODE))
+
+
+def is_in_history(commit: str, source: str) -> bool:
+    """Return whether code with this hash is that of a commit, by the project's history or this copy itself."""
+    return source == source_hash() or bool(re.fullmatch("[0-9a-f]{7,40}", commit) and source == source_of(commit))
+
+
+def _hash_of(files: Iterable[tuple[Path, bytes]]) -> str:
     digest = hashlib.sha256()
-    files = sorted(path for folder in SOURCE for kind in ("*.py", "*.ipynb") for path in (ROOT / folder).rglob(kind))
-    for path in files:
-        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path, content in files:
+        digest.update(str(path).encode() + b"\0" + content + b"\0")
     return digest.hexdigest()[:12]
 
 
@@ -273,6 +300,7 @@ def write_host(host: Host, report: Path) -> None:
         if identity.fingerprint(described) != host.fingerprint:
             raise LabkitError(f"{path} describes other hardware than this machine's: restore it from version control.")
         facts |= {name: described[name] for name in HARDWARE if name in described}
+        facts["unknown_commits"] = sorted({*described.get("unknown_commits", ()), *host.unknown_commits})
     with replacing(path) as new:
         new.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -292,6 +320,12 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError) as error:
         raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
+
+
+def host_of(report: Path, host_id: str) -> Host:
+    """Return a recorded host. Raise LabkitError as `read_host` does."""
+    read_host(report, host_id)
+    return TypeAdapter(Host).validate_json((report / "hosts" / f"{host_id}.json").read_bytes())
 
 
 @cache

@@ -7,10 +7,10 @@ is known until the next row. `t_s` counts from the trial's first timed block, in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,11 @@ from pyarrow.parquet import read_metadata
 
 from labkit.files import replacing
 from labkit.telemetry.series import Series
-from workbook.records import short_hash
+from workbook.records import Record, short_hash
 
 MOST_ROWS = 2**24  # a report's series have some 100,000
 NUMBERS = ("pass", "t_s", "value")
+Pass: TypeAlias = tuple[str, str, int]  # scale, short hash of the key and number
 COLUMNS = ("scale", "key", "pass", "source", "metric", "t_s", "value")
 # Times and values seldom repeat, so they compress well as split byte streams, and not as a dictionary.
 _COMPACT: dict[str, Any] = {
@@ -72,11 +73,17 @@ class SeriesStore:
         new.insert(0, "pass", np.int16(pass_number))
         new.insert(0, "key", short_hash(key))
         new.insert(0, "scale", scale)
+        self._replace(new, {(scale, short_hash(key), pass_number)})
+
+    def merge(self, series: pd.DataFrame, *, of: Iterable[Record]) -> None:
+        """Add the series of records that another store holds. Raise OSError as `put` does."""
+        passes = {(record.scale, short_hash(record.key), record.pass_number) for record in of}
+        if len(series := series[_belongs(series, passes)]):
+            self._replace(series, passes)
+
+    def _replace(self, new: pd.DataFrame, passes: set[Pass]) -> None:
         kept = self.read()
-        if len(kept):
-            same = (kept["scale"] == scale) & (kept["key"] == short_hash(key)) & (kept["pass"] == pass_number)
-            new = pd.concat([kept[~same], new], ignore_index=True)
-        self._write(new)
+        self._write(pd.concat([kept[~_belongs(kept, passes)], new], ignore_index=True) if len(kept) else new)
 
     def rewrite(self, *, without: str) -> None:
         """Rewrite the file, if it exists, in the present format, `without` the series of a scale; delete an empty one.
@@ -94,6 +101,12 @@ class SeriesStore:
         rows = rows.astype(dict.fromkeys(("scale", "key", "source", "metric"), "category"))
         with replacing(self.path) as new:
             rows.to_parquet(new, index=False, **_COMPACT)
+
+
+def _belongs(rows: pd.DataFrame, passes: set[Pass]) -> np.ndarray:
+    """Return which rows are of one of the passes."""
+    index = pd.MultiIndex.from_frame(rows[["scale", "key", "pass"]])
+    return np.asarray(index.isin(list(passes)))
 
 
 def _rows(series: Mapping[tuple[str, str], Series], zero: float) -> pd.DataFrame:

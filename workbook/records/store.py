@@ -9,10 +9,12 @@ was interrupted or one of them was copied here, and the longer one counts. It mu
 from __future__ import annotations
 
 import gzip
+import heapq
 import json
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,18 @@ class Store:
         _write_lines(aside, taken)
         _write_lines(path, [record for record in records if record.scale != scale])
         return len(taken)
+
+    def merge(self, host: str, study: str, records: Sequence[Record]) -> None:
+        """Write further records of a study among those here, by the times at which they began, to one packed file."""
+        path = self.path(host, study)
+        lines = _lines(content_of(path)) if path.is_file() else []
+        present = ((record.started_at, line) for record, line in zip(self.read(study, host), lines, strict=True))
+        further = ((record.started_at, record.line()) for record in records)
+        together = [line for _, line in heapq.merge(present, further, key=itemgetter(0))]
+        with rewriting(self._plain(host, study)) as file:
+            file.writelines(f"{line}\n".encode() for line in together)
+        self._plain(host, study).with_suffix(PACKED).unlink(missing_ok=True)
+        self.pack(host, study)
 
     def pack(self, host: str, study: str) -> Path:
         """Compress a study's records for good keeping and return the packed file. The next append unpacks them."""

@@ -205,7 +205,8 @@ class StudyRecords:
     def without_clean_commit(self) -> list[Record]:
         """The records that name no commit of the project's history, or one with uncommitted changes (`+`)."""
         named = [(record, record.versions.get("commit", "")) for record in self.records]
-        return [of for of, commit in named if not commit or commit.endswith("+") or commit in LOST_COMMITS]
+        unknown = {"", *LOST_COMMITS, *self.host.get("unknown_commits", ())}
+        return [of for of, commit in named if commit in unknown or commit.endswith("+")]
 
     @cached_property
     def _fingerprints(self) -> tuple[str, str]:

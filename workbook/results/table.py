@@ -222,7 +222,7 @@ class Results:
 
     def checks(self) -> pd.DataFrame:
         """Return one row per correctness check before timing: `check`, its `difference` and its `tolerance`."""
-        return self._long(["check", "difference", "tolerance"], _checks)
+        return self._long(["check", "difference", "tolerance"], checks_of)
 
     def facts(self, name: str) -> pd.DataFrame:
         """Return one row per record and field of a fact, such as "layers" or "weights": `field`, `value`.
@@ -300,7 +300,7 @@ def _readings(record: Record) -> Rows:
                 yield window, metric, *statistics
 
 
-def _checks(record: Record) -> Rows:
+def checks_of(record: Record) -> Rows:
     """Yield the correctness checks of a record as rows of `Results.checks`."""
     gate = record.facts.get("gate")
     gate = gate if isinstance(gate, dict) else {}

@@ -51,9 +51,10 @@ def passes_of(trial: Trial, full: int, scale: str) -> int:
     """Return a trial's number of passes at a scale with `full` passes; those beyond `full` are short.
 
     Trials that the host delays have short passes. Energy windows have none, because a short pass measures no energy;
-    nor have steps that fill a GPU, and a user's or today's networks on a GPU, most of which do. Scored trials have one pass, since every pass would score the same images with the
-    same weights, and sustained trials have one. The number follows from the trial alone, never from the interval
-    reached: stopping at a narrow interval would narrow it falsely. A scale of one pass has no further passes.
+    nor have steps that fill a GPU, and a user's or today's networks on a GPU, most of which do. Scored trials have one
+    pass, since every pass would score the same images with the same weights, and sustained trials have one. The number
+    follows from the trial alone, never from the interval reached: stopping at a narrow interval would narrow it
+    falsely. A scale of one pass has no further passes.
     """
     if trial.scored or trial.is_sustained:
         return 1
