@@ -18,7 +18,8 @@ from workbook.registry import COMPARISON, SMALL, STUDIES
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.exchange import write_exchange
 from workbook.report.execute import execute
-from workbook.report.html import render_notebook
+from workbook.report.glossary import PAGE, glossary
+from workbook.report.html import render_notebook, write_template
 from workbook.results import reports_folder
 from workbook.studies.comparison import in_generations
 
@@ -88,9 +89,11 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
         for profile in profiles
         if profile.name == rendering or (folder.parent / profile.name / "index.html").is_file()
     ]
-    write_claims(folder / "claims.html", findings, title="all devices", links=sites, days=committed())
-    write_papers(folder, findings, title="all devices", links=[("claims.html", "Claims")])
-    links = [*sites, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
+    about = [("claims.html", "Claims"), (PAGE, "Glossary")]
+    write_claims(folder / "claims.html", findings, title="all devices", links=[*sites, about[1]], days=committed())
+    write_papers(folder, findings, title="all devices", links=about)
+    write_template(folder / PAGE, "glossary.html.j2", title="all devices", links=about[:1], words=glossary())
+    links = [*sites, *about, ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),
         **({"Not compared": "; ".join(unreadable)} if unreadable else {}),
