@@ -51,7 +51,7 @@ def test_only_the_first_use_of_a_word_is_a_link() -> None:
         *(f"<{tag}>eager</{tag}>" for tag in ("h1", "h2", "h3", "h4", "div", "title", "style")),
         "<pre>eager</pre>",
         "<table><caption>eager</caption><tr><td><p>eager</p></td></tr></table>",
-        '<figure><p>eager</p><svg><text>eager</text></svg><figcaption><p>eager</p></figcaption></figure>',
+        "<figure><p>eager</p><svg><text>eager</text></svg><figcaption><p>eager</p></figcaption></figure>",
         "<details><summary><p>eager</p></summary></details>",
         '<p class="lk-title">eager</p><p class="lk-notice">eager</p><p class="lk-claim-head">eager</p>',
         '<p title="eager">overeager, eager-minded, &lt;eagerly&gt;, FP32 utilisation<!-- eager --></p>',
