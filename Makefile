@@ -34,7 +34,7 @@ endif
 LABKIT := exec "$$LABKIT_PYTHON" -m workbook.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup given-python setup-tf setup-jax report sweep render compare plan predict pack collect lab profile doctor data-check picture test \
+.PHONY: help setup given-python setup-tf setup-jax report sweep render compare plan predict appendix pack collect lab profile doctor data-check picture test \
         test-all test-faults licences hashes audit lint clean
 
 help:  ## list the targets
@@ -92,6 +92,9 @@ plan: $(INSTALLED)  ## the configurations that a report would run, and the time 
 predict: $(INSTALLED)  ## step times of recorded configurations on HW=x, with intervals [FROM=h200 STUDY=profile]
 	@$(LABKIT) predict
 
+appendix: $(INSTALLED)  ## write reports/<hw>/appendix.md for reviewers of HW=x: records, and the command of each claim
+	@$(LABKIT) appendix
+
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
 	@$(LABKIT) pack
 
@@ -143,4 +146,4 @@ lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs, the
 
 clean:  ## remove what reports built (records stay)
 	@rm -rf reports/*/*.html reports/*/*.ipynb reports/*/run.json reports/*/logs reports/*/*.csv reports/*/numbers.parquet
-	@rm -rf reports/*/papers
+	@rm -rf reports/*/papers reports/*/appendix.md

@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # importing typing takes 10 ms
 if TYPE_CHECKING:
     from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"  # the middle number is the protocol of records
 
 _PLACES = {
     "build": "labkit.models",

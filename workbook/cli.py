@@ -1,4 +1,4 @@
-"""The command line, which the Makefile calls: `labkit report|render|compare|plan|pack|collect|sweep|lab|doctor|...`.
+"""The command line, which the Makefile calls: `labkit report|render|compare|plan|predict|pack|collect|sweep|lab|…`.
 
 Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -228,6 +228,15 @@ def predict(
 
     for line in lines_of(hw, source, study or "profile"):
         print(line)
+
+
+@app.command()
+def appendix(hw: Hw = "") -> None:
+    """Write the artifact appendix of a profile: machines, records, and the command and time of each claim."""
+    from workbook.paths import as_typed
+    from workbook.report.appendix import write_appendix
+
+    print(f"Wrote {as_typed(write_appendix(hw))}.")
 
 
 @app.command()

@@ -78,7 +78,7 @@ def attacked(value: Any, attack: Callable[[object], str], place: tuple[str, ...]
 
 def make_project(folder: Path) -> Path:
     """Write a copy of the project with hostile data into `folder`, and return the folder of its reports."""
-    for name in ("labkit", "workbook", "notebooks", "params", "papers"):
+    for name in ("labkit", "workbook", "notebooks", "params", "papers", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     attack = Attacks()
     _spoil_yaml(folder / "params" / f"{HW}.yaml", attack, ("title", "description", "reason", "architecture", "source"))

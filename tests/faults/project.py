@@ -21,7 +21,7 @@ from workbook.paths import ROOT
 from workbook.records import Record, parse_line
 
 COPIED = (
-    *("labkit", "workbook", "params", "papers", "notebooks"),
+    *("labkit", "workbook", "params", "papers", "notebooks", "docs"),
     *("constraints.txt", "constraints-cu126.txt", "pyproject.toml", "Makefile"),
 )
 STUDIES = ("05_inference", "07_precision")

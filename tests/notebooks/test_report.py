@@ -439,14 +439,15 @@ class Inputs:
 
 
 EVERYTHING = {TRAINING, POWER, "index"}
+INPUTS = ("papers/x.yaml", "params/base/gpu.yaml", "workbook/show/look.j2", "mine/network.py", "docs/glossary.md")
 
 
 @pytest.fixture
 def inputs(rendering: Rendering, tmp_path: Path) -> Inputs:
     root = tmp_path / "project"
-    for folder in ("notebooks", "papers", "params/base", "workbook/show", "mine"):
+    for folder in ("notebooks", "papers", "params/base", "workbook/show", "mine", "docs"):
         (root / folder).mkdir(parents=True)
-    for path in ("papers/x.yaml", "params/base/gpu.yaml", "workbook/show/look.j2", "mine/network.py"):
+    for path in INPUTS:
         (root / path).write_text("a: 1\n")
     for study in (TRAINING, POWER):
         (root / "notebooks" / f"{study}.ipynb").write_text((ROOT / "notebooks" / f"{study}.ipynb").read_text())
@@ -464,8 +465,8 @@ def test_pages_whose_inputs_are_unchanged_stay(inputs: Inputs, capsys: pytest.Ca
     assert inputs.rendered(force=True) == EVERYTHING
 
 
-@pytest.mark.parametrize("path", ["papers/x.yaml", "params/base/gpu.yaml", "workbook/show/look.j2", "mine/network.py"])
-def test_a_change_of_code_papers_or_profiles_makes_every_page_again(inputs: Inputs, path: str) -> None:
+@pytest.mark.parametrize("path", INPUTS)
+def test_a_change_of_code_papers_profiles_or_glossary_makes_every_page_again(inputs: Inputs, path: str) -> None:
     changed = inputs.root / path
     times = changed.stat()
     changed.write_text("a: 2\n")

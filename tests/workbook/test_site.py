@@ -233,7 +233,7 @@ def assert_sound(path: Path) -> None:
 
 # ---- the index ------------------------------------------------------------------------------------------------------
 
-PAGES = ("index.html", "claims.html", "fingerprint.html", "01_training.html", "04_power.html")
+PAGES = ("index.html", "claims.html", "fingerprint.html", "glossary.html", "01_training.html", "04_power.html")
 
 
 def make_reports(reports: Path) -> None:

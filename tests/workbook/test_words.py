@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from workbook import words
 from workbook.paths import ROOT
 from workbook.registry import METRICS, STUDIES
+from workbook.report.glossary import glossary
 from workbook.results.columns import HOW_IT_ENDED, WHAT_RAN, WHERE_AND_WHEN
 from workbook.show import frames
 from workbook.studies import values
@@ -167,6 +168,7 @@ def page_texts() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "workbook" / "report" / "template").glob("*.j2")):
         texts = re.sub(r"(?s)\{[#%{].*?[#%}]\}|<code>.*?</code>|<[^>]*>", " ", path.read_text(encoding="utf-8"))
         yield path.name, texts
+    yield from (("glossary", word.text) for word in glossary())
     for path in sorted((ROOT / "papers").glob("*.yaml")):
         yield from ((path.name, text) for text in strings_in(yaml.safe_load(path.read_text(encoding="utf-8"))))
     yield from (("metric", metric.label) for metric in METRICS.values())

@@ -18,7 +18,9 @@ from workbook.registry import COMPARISON, SMALL, STUDIES
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.exchange import write_exchange
 from workbook.report.execute import execute
-from workbook.report.html import render_notebook
+from workbook.report.glossary import PAGE as GLOSSARY
+from workbook.report.glossary import glossary
+from workbook.report.html import render_notebook, write_template
 from workbook.report.then_and_now import PAGE, write_then_and_now
 from workbook.results import reports_folder
 from workbook.studies.comparison import in_generations
@@ -89,11 +91,13 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
         for profile in profiles
         if profile.name == rendering or (folder.parent / profile.name / "index.html").is_file()
     ]
-    told = (PAGE, "Then and now")
-    write_then_and_now(folder, findings, links=[("claims.html", "Claims"), *sites])
-    write_claims(folder / "claims.html", findings, title="all devices", links=[told, *sites], days=committed())
-    write_papers(folder, findings, title="all devices", links=[told, ("claims.html", "Claims")])
-    links = [*sites, told, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
+    about = [(PAGE, "Then and now"), ("claims.html", "Claims"), (GLOSSARY, "Glossary")]
+    told, claims, words = about
+    write_then_and_now(folder, findings, links=[claims, *sites])
+    write_claims(folder / "claims.html", findings, title="all devices", links=[told, *sites, words], days=committed())
+    write_papers(folder, findings, title="all devices", links=about)
+    write_template(folder / GLOSSARY, "glossary.html.j2", title="all devices", links=[told, claims], words=glossary())
+    links = [*sites, *about, ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),
         **({"Not compared": "; ".join(unreadable)} if unreadable else {}),

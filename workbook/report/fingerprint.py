@@ -30,7 +30,7 @@ def write_fingerprint(
     """Write the page atomically. `rendered` maps labels to facts about this rendering: time, code and machine."""
     listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in listed}
-    described = [_host(host) for host in hosts.values()]
+    described = [properties_of_host(host) for host in hosts.values()]
     names = dict.fromkeys(name for of_host in described for name in of_host)
     properties = [(name, [of_host.get(name, MISSING) for of_host in described]) for name in names]
     common = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
@@ -52,7 +52,7 @@ def write_fingerprint(
     )
 
 
-def _host(host: dict[str, Any]) -> dict[str, str]:
+def properties_of_host(host: dict[str, Any]) -> dict[str, str]:
     """Return all properties in a host's file as text, by title."""
     properties = {"Driver": host.get("driver") or "none"}
     for place, gpu in enumerate(host.get("gpus") or []):

@@ -21,6 +21,7 @@ from workbook.hardware.host import Host
 from workbook.hardware.profile import PRICES
 from workbook.paths import ROOT, notebook_of, reports_folder
 from workbook.registry import COMPARISON
+from workbook.report.glossary import GLOSSARY
 
 INDEX = "index"  # stands for all files of a site but the pages of studies
 CODE = ("labkit", "workbook", "papers", "params", "published")  # folders whose files all count
@@ -82,10 +83,10 @@ def _inputs(host: Host, parameters: dict[str, Any]) -> str:
     machine = {name: value for name, value in host.as_dict().items() if name not in ("commit", "source")}
     given = {name: value for name, value in os.environ.items() if name.startswith("LABKIT_")}
     packages = sorted({path.name for place in sys.path for path in Path(place or ".").glob("*.dist-info")})
-    prices = ROOT / PRICES
+    further = [ROOT / PRICES, ROOT / GLOSSARY]
     measured = [path for of in MEASURED for path in reports_folder().glob(f"*/{of}/**/*") if path.is_file()]
     facts = [machine, platform.node(), given, packages, parameters]
-    return _hash(json.dumps(facts, sort_keys=True, default=str), files=[*_code(), prices, *measured])
+    return _hash(json.dumps(facts, sort_keys=True, default=str), files=[*_code(), *further, *measured])
 
 
 def _code() -> Iterator[Path]:

@@ -34,6 +34,7 @@ from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
 from workbook.report.exchange import FILES, write_exchange
 from workbook.report.fingerprint import write_fingerprint
+from workbook.report.glossary import PAGE, glossary
 from workbook.report.headlines import figures
 from workbook.report.html import render_notebook, write_template
 from workbook.report.then_and_now import where_told
@@ -151,7 +152,12 @@ def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run
         )
 
 
-LINKS = [("index.html#papers", "Papers"), ("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
+LINKS = [
+    ("index.html#papers", "Papers"),
+    ("claims.html", "Claims"),
+    ("fingerprint.html", "Machines and software"),
+    (PAGE, "Glossary"),
+]
 
 
 class Shown(NamedTuple):
@@ -191,7 +197,7 @@ def write_site(
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, results, findings)
     days = committed()
-    links = [LINKS[0], LINKS[2]]
+    links = [LINKS[0], *LINKS[2:]]
     write_claims(report / "claims.html", findings, title=_in_sentence(profile.title), links=links, days=days)
     write_papers(report, findings, title=profile.title, links=LINKS)
     rendered = {
@@ -200,7 +206,8 @@ def write_site(
         "On": host.summary(),
         "Reproduce": command,
     }
-    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:2])
+    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=[*LINKS[:2], LINKS[3]])
+    write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=LINKS[:3], words=glossary())
     rows = {
         study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
     }
