@@ -104,7 +104,7 @@ def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> No
         (["plan", "--hw", "cpu", "--weights", "/"], ["WEIGHTS=/", "holds no weights", "<model>-<px>px-"]),
         (["plan", "--hw", "cpu", "--weights", "~nobody-here/w"], ["~nobody-here/w", "home folder of a user"]),
         (["plan", "--hw", "cpu", "--reuters", "/no/reuters.npz"], ["REUTERS=/no/reuters.npz", "no file", "Keras's"]),
-        (["render"], ["make render HW="]),
+        (["render"], ["no profile has records", "make report"]),
         (["data", "check"], ["which folder"]),
         (["data", "check", "/bin"], ["no study can use DATA=/bin", "/bin holds"]),
         (["report", "--hw", "cpu", "--data", "gs://bucket/a.tar"], ["is an address", "labkit reads folders"]),

@@ -273,7 +273,7 @@ def page_in(reports: Path) -> str:
 def test_comparing_two_profiles_writes_a_page_claims_and_the_numbers_of_both(reports: Path) -> None:
     assert compare.make_compare() == 0
     made = {path.name for path in (reports / "comparison").iterdir()}
-    pages = {"index.html", "claims.html", "then_and_now.html", f"{COMPARISON}.ipynb"}
+    pages = {"index.html", "claims.html", "then_and_now.html", "glossary.html", f"{COMPARISON}.ipynb"}
     assert made == pages | {"numbers.csv", "numbers.parquet", "claims.csv", "papers"}
     frame = pd.read_parquet(reports / "comparison" / "numbers.parquet")
     assert set(zip(frame["profile"], frame["host"], strict=True)) == {("h100", C), ("h200", A)}
@@ -285,7 +285,7 @@ def test_the_page_links_only_reports_that_exist(reports: Path) -> None:
     compare.make_compare()
     links = [str(link["href"]) for link in BeautifulSoup(page_in(reports), "html.parser").select("nav a")]
     assert [link for link in links if link[0] != "#"] == [
-        *("../h200/index.html", "then_and_now.html", "claims.html", "numbers.csv", "claims.csv")
+        *("../h200/index.html", "then_and_now.html", "claims.html", "glossary.html", "numbers.csv", "claims.csv")
     ]
 
 
