@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
-from workbook.predict.laws import COVERED, Rates, between_chips, exponents, half_width, rates_of, within_chip
+from workbook.predict.laws import COVERED, Rates, exponents, half_width, rates_of, within_chip, work_of
 from workbook.predict.published import PublishedSet, load_published
 from workbook.registry import find_study
 from workbook.results import Results, load
@@ -64,13 +64,11 @@ def errors_of(times: pd.DataFrame) -> list[float]:
 
 def predictions(known: pd.DataFrame, target: pd.DataFrame) -> pd.DataFrame:
     """Return the cases of a target that some known device has measured too: `measured` and `predicted` seconds."""
-    fitted, rows = exponents(known), []
-    for case in target.itertuples():
-        same = known[(known["table"] == case.table) & (known["workload"] == case.workload)]
-        if len(same):
-            predicted = between_chips(same, Rates(case.flop_per_s, case.bytes_per_s), fitted)
-            rows.append((case.table, case.workload, case.device, case.precision, case.seconds, predicted))
-    return pd.DataFrame(rows, columns=CASES)
+    fitted, keys = exponents(known), ["table", "workload"]
+    work = work_of(known, fitted).groupby([known[key] for key in keys]).mean()
+    cases = target.join(work.rename("work"), on=keys).dropna(subset=["work"])
+    predicted = cases["seconds"] * np.exp(cases["work"] - work_of(cases, fitted))
+    return cases.rename(columns={"seconds": "measured"}).assign(predicted=predicted)[CASES]
 
 
 def left_out_within_chips() -> pd.DataFrame:

@@ -74,8 +74,19 @@ class PublishedDevice(_Part):
         return compute.value if compute else math.nan, memory.value if memory else math.nan
 
 
+class Network(_Part):
+    """What a row measured, in the words of records: its set-up is another, and no record has its numbers."""
+
+    workload: Literal["train", "infer"]
+    model: str
+    image_px: int
+
+
 class PublishedSet(_Part):
-    """A table of one source. `precision` is of all rows, or `precisions` has that of each."""
+    """A table of one source. `precision` is of all rows, or `precisions` has that of each.
+
+    `networks` says which rows are of networks that are recorded too.
+    """
 
     id: str
     source: Source
@@ -88,6 +99,7 @@ class PublishedSet(_Part):
     precisions: dict[str, str] = {}
     devices: list[PublishedDevice]
     rows: dict[str, list[float | None]]
+    networks: dict[str, Network] = {}
 
     @model_validator(mode="after")
     def _is_rectangular(self) -> PublishedSet:
@@ -110,6 +122,12 @@ class PublishedSet(_Part):
                     about = (self.id, workload, device.name, device.profile, device.year, precision)
                     made.append((*about, si, 1 / si if higher else si, *device.peaks(precision)))
         return pd.DataFrame(made, columns=COLUMNS)
+
+    def rates(self, network: Network) -> pd.DataFrame:
+        """Return the samples/s of a network: a row per device, with `title` of this table; empty without such a row."""
+        names = [name for name, of in self.networks.items() if of == network and self.metric == "samples_per_s"]
+        frame = self.frame()
+        return frame[frame["workload"].isin(names)].assign(title=self.source.title)
 
 
 def load_published(folder: Path = PUBLISHED) -> list[PublishedSet]:
