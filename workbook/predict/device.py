@@ -89,7 +89,7 @@ class Laws:
         self._fitted, self._width = _learnt_without(target.name)
 
     @cached_property
-    def _width_within(self) -> float:
+    def width_within(self) -> float:
         """The half width within a chip: of pairs without the target; where there is no such pair, of unlike chips."""
         pairs = left_out_within_chips()
         others = pairs[(pairs["device"] != self._target.name) & (pairs["source"] != self._target.name)]
@@ -109,7 +109,7 @@ class Laws:
         assert there
         for here, profile, kernels in rated:
             if here and is_same_chip(profile, self._target) and UNCLASSED not in set(kernels["kernel_class"]):
-                seconds, width = laws.within_chip(kernels, here, there), self._width_within
+                seconds, width = laws.within_chip(kernels, here, there), self.width_within
                 return SAME_CHIP, seconds, seconds * math.exp(-width), seconds * math.exp(width)
         busy = [{"seconds": kernels["seconds"].sum(), **here._asdict()} for here, _, kernels in rated if here]
         seconds = laws.between_chips(pd.DataFrame(busy), there, self._fitted)
@@ -130,6 +130,7 @@ def _generation(profile: Profile) -> str:
     return (profile.device.compute_capability or "").partition(".")[0]
 
 
+@cache
 def _generations() -> set[str]:
     profiles = set(times_of(load_published())["profile"].dropna())
     return {_generation(load_profile(name)) for name in profiles}

@@ -40,7 +40,11 @@ def left_out(tables: Iterable[PublishedSet] | None = None) -> pd.DataFrame:
         width = half_width(errors_of(known))
         jump = NEWER if target["year"].iloc[0] > known["year"].max() else OTHER
         parts.append(predictions(known, target).assign(jump=jump, width=width))
-    cases = pd.concat(parts, ignore_index=True)
+    return ended(pd.concat(parts, ignore_index=True))
+
+
+def ended(cases: pd.DataFrame) -> pd.DataFrame:
+    """Return cases of some `width` with the ends of their intervals, `low` and `high`, and whether they `covered`."""
     ends = {name: cases["predicted"] * np.exp(sign * cases["width"]) for name, sign in (("low", -1), ("high", 1))}
     return cases.assign(**ends, covered=np.log(cases["measured"] / cases["predicted"]).abs() <= cases["width"])
 

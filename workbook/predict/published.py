@@ -6,6 +6,7 @@ A row is one workload, a column one device. Published numbers are drawn and fitt
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from labkit.errors import UserError
-from workbook.hardware.profile import load_profile, profile_names, read_yaml
+from workbook.hardware.profile import Profile, load_profile, profile_names, read_yaml
 from workbook.paths import ROOT
 from workbook.registry import METRICS
 
@@ -65,11 +66,15 @@ class PublishedDevice(_Part):
             raise ValueError(f"{self.name}: there is no profile {self.profile}")
         return self
 
+    @cached_property
+    def _profile(self) -> Profile:
+        return load_profile(self.profile or "")
+
     def peaks(self, precision: str) -> tuple[float, float]:
         """Return FLOP/s in a precision and bytes/s; NaN where the profile has no such peak."""
         if not self.profile:
             return float(self.flop_per_s or math.nan), float(self.memory_bytes_per_s or math.nan)
-        peaks = load_profile(self.profile).peaks
+        peaks = self._profile.peaks
         compute, memory = peaks.flop_per_s.get(precision), peaks.memory_bytes_per_s  # type: ignore[call-overload]
         return compute.value if compute else math.nan, memory.value if memory else math.nan
 
