@@ -140,7 +140,9 @@ def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> 
         prepared(file_with(tmp_path, wrong), workload="own_prediction", **COMPILED)
 
 
-@pytest.mark.parametrize(("noise", "drawn", "random"), [(0, 0, False), (1e-6, 0, False), (0, 1e-6, True), (1e-6, 1, True)])
+@pytest.mark.parametrize(
+    ("noise", "drawn", "random"), [(0, 0, False), (1e-6, 0, False), (0, 1e-6, True), (1e-6, 1, True)]
+)
 def test_kernels_that_add_in_any_order_draw_no_numbers(noise: float, drawn: float, random: bool) -> None:
     order = torch.Generator().manual_seed(3)  # differs from run to run, whatever the seed of the step
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
 from workbook.predict import laws
-from workbook.predict.guarantee import errors_of, is_same_chip, left_out_within_chips, rates_of_profile, times_of
+from workbook.predict.guarantee import is_same_chip, left_out, left_out_within_chips, rates_of_profile, times_of
 from workbook.predict.published import load_published
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
@@ -116,14 +116,13 @@ class Laws:
         return OTHER_CHIP, seconds, seconds * math.exp(-self._width), seconds * math.exp(self._width)
 
 
-@cache
 def _learnt_without(profile: str) -> tuple[tuple[float, float], float]:
     """Return the exponents, and the half width of the interval, from all published devices but one."""
-    times = times_of(load_published())
-    if profile and profile not in set(times["profile"]):
-        return _learnt_without("")
-    times = times[times["profile"] != profile]
-    return laws.exponents(times), laws.half_width(errors_of(times))
+    times, cases = times_of(load_published()), left_out()
+    own = cases[cases["device"].isin(times.loc[times["profile"] == profile, "device"])]
+    errors = np.log(cases["predicted"] / cases["measured"])
+    width = float(own["width"].iloc[0]) if len(own) else laws.half_width([float(error) for error in errors])
+    return laws.exponents(times[times["profile"] != profile]), width
 
 
 def _generation(profile: Profile) -> str:

@@ -11,6 +11,7 @@ source do not determine two exponents (median error 31 % for timm), so the sourc
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -34,7 +35,16 @@ def left_out(tables: Iterable[PublishedSet] | None = None) -> pd.DataFrame:
 
     `jump` is "newer generation" if the device was launched after all others, else "other chip".
     """
-    times, parts = times_of(load_published() if tables is None else tables), []
+    return _published_cases().copy() if tables is None else _cases(times_of(tables))
+
+
+@cache
+def _published_cases() -> pd.DataFrame:
+    return _cases(times_of(load_published()))
+
+
+def _cases(times: pd.DataFrame) -> pd.DataFrame:
+    parts = []
     for device in times["device"].unique():
         known, target = times[times["device"] != device], times[times["device"] == device]
         width = half_width(errors_of(known))

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import one_of
-from workbook.hardware.profile import Profile, load_profile, profile_names
+from workbook.hardware.profile import Profile, Sourced, load_profile, profile_names
 from workbook.predict.device import UNCLASSED, Laws, refused
 from workbook.predict.guarantee import (
     NEWER,
@@ -31,7 +31,7 @@ from workbook.show.frames import estimates
 from workbook.studies.comparison import ALIKE, CONFIGURATION, in_generations
 from workbook.studies.profile import COMPUTE, LAUNCH, MEMORY, NEAR_PEAK, NO_UNIT, PIPES, UNKNOWN, WAITS
 from workbook.studies.values import one_of_column
-from workbook.words import MISSING, NAN, in_order, number
+from workbook.words import NAN, in_order, label, number
 
 TASKS = {"training": "train", "inference": "infer"}
 MEASURED, PREDICTED, PUBLISHED, NONE = "measured", "predicted", "published", "none"
@@ -152,7 +152,7 @@ class _Sources:
         reasons = [refused(case, source, target, kernels) for source, kernels in sources] or [NO_TRACE]
         sources = [source for source, reason in zip(sources, reasons, strict=False) if not reason]
         if not sources:
-            return {"basis": NONE, "reason": reasons[0]}
+            return {"basis": NONE, "reason": reasons[0].removeprefix(f"{target.title} has ")}
         _, seconds, low_s, high_s = Laws(target).predicted(str(self._precision), sources)
         waits = rows["host_share"] >= WAITS
         if waits.any() and seconds < rows["step_s"].max():
@@ -259,26 +259,27 @@ def points(answers: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
 
 
 def listed(profiles: Sequence[Profile], results: Results, printed: pd.DataFrame) -> pd.DataFrame:
-    """Return the devices: nominal peaks with their source, studies with records, published rates, and the price."""
+    """Return the devices with texts: nominal peaks and their source, studies with records, published rates, price."""
     rows = []
     for profile in profiles:
         studies = {part.study.id[:2] for part in results.selected if part.profile.name == profile.name}
         memory, price = profile.peaks.memory_bytes_per_s, profile.price_of(profile.device.kind)
-        tensor = [profile.peaks.flop_per_s.get(name) for name in ("bf16", "fp16", "fp32")]  # type: ignore[call-overload]
-        peak = next(filter(None, tensor), None)
-        like = printed.loc[printed["profile"] == profile.name, "title"]
-        rows.append(
-            {
-                "device": profile.title,
-                "peak (BF16, else FP16, else FP32), TFLOP/s": number(peak.value / 1e12) if peak else MISSING,
-                "memory, GB/s": number(memory.value / 1e9) if memory else MISSING,
-                "source": peak.source if peak else "none",
-                "studies with records": ", ".join(sorted(studies)) or "none",
-                "published rate of this network": ", ".join(like) or "none",
-                "price": f"{price.value:g} an hour ({price.source})" if price else "none entered",
-            }
-        )
+        names = ("bf16", "fp16", "fp32")
+        name, peak = next(((name, of) for name in names if (of := _peak(profile, name))), ("", None))
+        texts = {
+            "peak": f"{number(peak.value / 1e12)} TFLOP/s, {label('precision', name)}" if peak else "unknown",
+            "bandwidth": f"{number(memory.value / 1e9)} GB/s" if memory else "unknown",
+            "source": peak.source if peak else "none",
+            "records": f"studies {', '.join(sorted(studies))}" if studies else "none",
+            "published rates": ", ".join(printed.loc[printed["profile"] == profile.name, "title"]) or "none",
+            "price": f"{price.value:g} an hour ({price.source})" if price else "none entered",
+        }
+        rows.append({"device_name": profile.title, **texts})
     return pd.DataFrame(rows)
+
+
+def _peak(profile: Profile, precision: str) -> Sourced | None:
+    return profile.peaks.flop_per_s.get(precision)  # type: ignore[call-overload, no-any-return]
 
 
 def guarantee() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -306,7 +307,7 @@ def as_text(kinds: pd.DataFrame) -> pd.DataFrame:
     """Return a table of coverage with its errors and counts as texts: they have no interval."""
     errors = [None if pd.isna(error) else f"{number(100 * error, 2)} %" for error in kinds["median_error"]]
     counts = [
-        None if pd.isna(cases) else f"{cases:.0f} of {devices:.0f} device{'s' if devices > 1 else ''}"
+        None if pd.isna(cases) else f"{cases:.0f}{f' on {devices:.0f} devices' if devices > 1 else ''}"
         for cases, devices in zip(kinds["cases"], kinds["devices"], strict=True)
     ]
     return kinds.assign(error=errors, count=counts).astype({"error": object, "count": object})
