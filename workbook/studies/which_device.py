@@ -113,7 +113,7 @@ def rates(rows: pd.DataFrame, kernels: pd.DataFrame, profiles: Sequence[Profile]
         else:
             row = known.predicted(profile)
         like = printed[printed["profile"] == profile.name]
-        if row["basis"] == NONE and len(like):
+        if row["basis"] == NONE and len(like) and not own:
             row |= {"basis": PUBLISHED, "value": like["value"].iloc[0], "low": NAN, "high": NAN}
         joules = energy.loc[profile.name].to_dict() if profile.name in energy.index else {}
         ends = {"energy": "value", "energy_low": "low", "energy_high": "high"}
