@@ -30,8 +30,8 @@ from workbook.results import Results, is_report
 from workbook.show.frames import estimates
 from workbook.studies.comparison import ALIKE, CONFIGURATION, in_generations
 from workbook.studies.profile import COMPUTE, LAUNCH, MEMORY, NEAR_PEAK, NO_UNIT, PIPES, UNKNOWN, WAITS
-from workbook.studies.values import one_of_column
-from workbook.words import NAN, in_order, label, number
+from workbook.studies.values import one_of_column, share
+from workbook.words import NAN, NOT_MEASURED, in_order, label, number
 
 TASKS = {"training": "train", "inference": "infer"}
 MEASURED, PREDICTED, PUBLISHED, NONE = "measured", "predicted", "published", "none"
@@ -109,7 +109,7 @@ def rates(rows: pd.DataFrame, kernels: pd.DataFrame, profiles: Sequence[Profile]
         if own.get("value", NAN) > 0:
             row = {**own, "basis": MEASURED, "bound_by": known.bound_of_source(profile)}
         elif own:
-            row = {**own, "basis": NONE}
+            row = {**own, "value": NAN, "basis": NONE, "reason": own["reason"] or NOT_MEASURED}
         else:
             row = known.predicted(profile)
         like = printed[printed["profile"] == profile.name]
@@ -141,12 +141,12 @@ class _Sources:
         row = self._means.loc[profile.name]
         if row["host_share"] >= WAITS:
             return LAUNCH
-        busy = row["busy_step_s"] / row["step_s"]
-        return bound(row["dram_activity"] / busy, row[list(PIPES)].max() / busy)
+        busy = share(row["busy_step_s"], row["step_s"])
+        return bound(share(row["dram_activity"], busy), share(row[list(PIPES)].max(), busy))
 
     def predicted(self, target: Profile) -> dict[str, Any]:
         """Return a predicted rate, or the reason why there is none."""
-        rows = self._means.dropna(subset=["busy_step_s"])
+        rows = self._means[self._means["busy_step_s"] > 0]
         sources = [(load_profile(name), self._kernels_of(name)) for name in rows.index]
         case = {"precision": self._precision, "devices": 1, "memory_bytes": float(rows["memory_bytes"].mean())}
         reasons = [refused(case, source, target, kernels) for source, kernels in sources] or [NO_TRACE]
@@ -239,7 +239,7 @@ def currency_of(profiles: Sequence[Profile]) -> str:
 def columns(answers: pd.DataFrame, currency: str) -> dict[str, Any]:
     """Return the columns of `job` for a table; those without any value are left out."""
     named = {
-        **{"images/s": "", "hours": "hours", "energy, Wh per million": "energy"},
+        **{"images/s": "", "hours": "hours", "Wh per million": "energy"},
         **{f"{currency} an hour": "price", f"cost, {currency}": "cost"},
     }
     shown: dict[str, Any] = {}
