@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PHONE, DESK = (360, 800), (1280, 900)
 
 
-KINDS = {"h200": ("index", "01_training", "claims", "fingerprint"), "comparison": ("index",)}
+KINDS = {"h200": ("index", "01_training", "claims", "fingerprint"), "comparison": ("index", "which_device")}
 
 
 @pytest.fixture(params=["h200", pytest.param("comparison", marks=pytest.mark.thorough)])

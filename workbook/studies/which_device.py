@@ -156,7 +156,7 @@ class _Sources:
         _, seconds, low_s, high_s = Laws(target).predicted(str(self._precision), sources)
         waits = rows["host_share"] >= WAITS
         if waits.any() and seconds < rows["step_s"].max():
-            return {"basis": NONE, "reason": HOST_DECIDES, "bound_by": LAUNCH}
+            return {"basis": NONE, "reason": HOST_DECIDES}
         value, low, high = (self._batch / end for end in (seconds, high_s, low_s))
         shares = [self._shares(source, target, seconds) for source, _ in sources]
         memory, compute = (sum(parts) / len(parts) for parts in zip(*shares, strict=True))
