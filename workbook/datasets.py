@@ -10,7 +10,7 @@ from labkit.data import DataSet, Identity, cache_dir, identify, inspect, open_da
 from labkit.data.identity import Role
 from labkit.errors import DataError, UserError
 from workbook.errors import Unsupported
-from workbook.registry import COMPARISON, STUDIES, check_scale
+from workbook.registry import OF_ALL, STUDIES, check_scale
 from workbook.reuters import open_documents
 from workbook.storage import FORMS, StoredSet, make_from_folder, make_set, open_stored
 from workbook.storage.make import Progress
@@ -94,7 +94,7 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
     reasons = {study: reason for study in studies if (reason := why_not_used(identity, study))}
     if not reasons:
         return
-    can = [study for study in STUDIES if study != COMPARISON and not why_not_used(identity, study)]
+    can = [study for study in STUDIES if study not in OF_ALL and not why_not_used(identity, study)]
     only = f" Only {', '.join(can)} can (STUDY={','.join(STUDIES[study].name for study in can)})." if can else ""
     causes = " ".join(dict.fromkeys(reasons.values()))
     raise UserError(f"{', '.join(reasons)} can't use DATA={name_or_path}: {causes}{only}")
@@ -119,7 +119,7 @@ def described(name_or_path: str) -> list[str]:
     Raise UserError if no study can.
     """
     identity = identify(name_or_path)
-    answers = [(why_not_used(identity, study), study) for study in STUDIES if study != COMPARISON]
+    answers = [(why_not_used(identity, study), study) for study in STUDIES if study not in OF_ALL]
     if all(reason for reason, _ in answers):
         raise UserError(f"no study can use DATA={name_or_path}: {identity.why_none()}")
     said = inspect(identity)

@@ -41,7 +41,8 @@ class Metric:
         return _SI_UNITS.get(self.unit, self.unit) or "1"
 
 
-COMPARISON = "20_comparison"  # measures nothing: it shows all profiles' records
+COMPARISON, WHICH_DEVICE = "20_comparison", "21_which_device"
+OF_ALL = {COMPARISON: "index.html", WHICH_DEVICE: "which_device.html"}  # pages that measure nothing: of all profiles
 YOUR_NETWORK = "13_your_network"  # part of a report only with NETWORK=
 
 _SI_UNITS = {
@@ -68,6 +69,7 @@ STUDIES: dict[str, Study] = {
         Study(YOUR_NETWORK, "Your network", "How fast is your network here, and what bounds it?"),
         Study("14_today", "Networks of today", "Do the papers' findings hold for today's networks?"),
         Study(COMPARISON, "Comparison", "How do the devices compare, with each other and with the papers?"),
+        Study(WHICH_DEVICE, "Which device", "Which device is fast enough, and what does it cost?"),
     )
 }
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 PHONE, DESK = (360, 800), (1280, 900)
 
 
-KINDS = {"h200": ("index", "01_training", "claims", "fingerprint", "glossary"), "comparison": ("index",)}
+KINDS = {
+    "h200": ("index", "01_training", "claims", "fingerprint", "glossary"),
+    "comparison": ("index", "which_device"),
+}
 
 
 @pytest.fixture(params=["h200", pytest.param("comparison", marks=pytest.mark.thorough)])

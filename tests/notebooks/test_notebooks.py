@@ -16,12 +16,12 @@ import pytest
 from labkit.errors import UserError
 from tests.processes import PATIENCE_S
 from workbook.paths import ROOT
-from workbook.registry import COMPARISON, STUDIES, YOUR_NETWORK
+from workbook.registry import COMPARISON, OF_ALL, STUDIES, WHICH_DEVICE, YOUR_NETWORK
 from workbook.report.execute import execute, parameters_of, planned_trials
 
 START = "00_start_here"  # not a study: see test_start_here
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != START]
-STUDIES_THAT_MEASURE = [path for path in NOTEBOOKS if path.stem != COMPARISON]
+STUDIES_THAT_MEASURE = [path for path in NOTEBOOKS if path.stem not in OF_ALL]
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 each_study_that_measures = pytest.mark.parametrize("notebook", STUDIES_THAT_MEASURE, ids=lambda path: path.stem)
 
@@ -65,11 +65,12 @@ def test_a_study_takes_the_parameters_of_a_report(notebook: Path) -> None:
     assert {"hw", "scale", "mode", "data"} <= set(parameters_of(notebook))
 
 
-def test_the_comparison_takes_a_baseline_and_measures_nothing() -> None:
-    (comparison,) = [path for path in NOTEBOOKS if path.stem == COMPARISON]
-    assert set(parameters_of(comparison)) == {"baseline"}
-    for cell in code_cells(comparison):
-        assert "measure" not in source(cell) and "trials" not in cell["metadata"].get("tags", [])
+def test_pages_of_all_profiles_take_parameters_of_their_own_and_measure_nothing() -> None:
+    of_all = {path.stem: path for path in NOTEBOOKS if path.stem in OF_ALL}
+    assert set(parameters_of(of_all[COMPARISON])) == {"baseline"}
+    assert {"task", "model", "images", "budget", "deadline_h"} <= set(parameters_of(of_all[WHICH_DEVICE]))
+    for cell in [cell for path in of_all.values() for cell in code_cells(path)]:
+        assert "lab.measure" not in source(cell) and "trials" not in cell["metadata"].get("tags", [])
 
 
 @each_notebook

@@ -27,7 +27,7 @@ from workbook.hardware.host import this_host
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
 from workbook.records import Record, short_hash
-from workbook.registry import COMPARISON, METRICS, STUDIES, YOUR_NETWORK
+from workbook.registry import METRICS, OF_ALL, STUDIES, WHICH_DEVICE, YOUR_NETWORK
 from workbook.report.pages import write_site
 from workbook.results import Results
 from workbook.results.load import REPORT_VARIABLE
@@ -98,7 +98,7 @@ def pairs() -> Iterator[Any]:
     """Yield each profile, cut and page that shows records of the profile."""
     for hw in PROFILES:
         recorded = {path.name.partition(".")[0] for path in (ROOT / "reports" / hw / "records").glob("*/*.jsonl*")}
-        pages = [notebook.stem for notebook in NOTEBOOKS if notebook.stem in {*recorded, COMPARISON}] + [SITE]
+        pages = [notebook.stem for notebook in NOTEBOOKS if notebook.stem in {*recorded, *OF_ALL}] + [SITE]
         for place, cut in enumerate(CUTS):
             for number, page in enumerate(pages):
                 marks: Any = pytest.mark.slow
@@ -129,9 +129,9 @@ def test_a_page_is_right(record_set: RecordSet, page: str, monkeypatch: pytest.M
         write_site(report, load_profile(record_set.hw), here)
         shown = {path.name: [main_of(path)] for path in sorted(report.rglob("*.html"))}
     else:
-        parameters = {"baseline": ""} if page == COMPARISON else {"hw": record_set.hw, "mode": "render"}
+        parameters = {} if page in OF_ALL else {"hw": record_set.hw, "mode": "render"}
         shown = shown_by(ROOT / "notebooks" / f"{page}.ipynb", **parameters)
-        for part in ("setup", "answer", "figure", "table", "verdicts"):
+        for part in ("setup", "answer", "figure", "table", *(["verdicts"] if page != WHICH_DEVICE else [])):
             assert len(shown.get(part, [])) == 1, part
         shown["index"] = [f"<p data-scrap>{published[f'labkit.{name}']}</p>" for name in ("short", "number")]
     wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
@@ -186,7 +186,7 @@ def test_a_page_takes_any_values(
     monkeypatch.setattr("scrapbook.glue", lambda *_: None)
     here = replace(this_host(), id=one_round.machines.get(notebook.stem) or "0" * 12)
     monkeypatch.setattr(study, "this_host", lambda **_: here)
-    parameters = {"baseline": ""} if notebook.stem == COMPARISON else {"hw": OFTEN, "mode": "render"}
+    parameters = {} if notebook.stem in OF_ALL else {"hw": OFTEN, "mode": "render"}
     shown = shown_by(notebook, **parameters)
     wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
     assert not wrong, "\n".join(wrong)

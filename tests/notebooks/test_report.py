@@ -244,6 +244,7 @@ def test_the_comparison_page_needs_only_records(site: Site) -> None:
     text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())
     assert "failed:" not in text and "Traceback" not in text
     assert "make compare BASELINE=h200" in text
+    assert_has_figures(page.with_name("which_device.html"))
 
 
 # ---- rendering several studies side by side -------------------------------------------------------------------------

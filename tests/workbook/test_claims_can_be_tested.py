@@ -17,7 +17,7 @@ from workbook.hardware.host import this_host
 from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.paths import notebook_of
 from workbook.records import Record
-from workbook.registry import COMPARISON, STUDIES, YOUR_NETWORK, Study
+from workbook.registry import OF_ALL, STUDIES, YOUR_NETWORK, Study
 from workbook.report.execute import planned_trials
 from workbook.results import Results
 from workbook.studies.free_speed import which_change
@@ -61,7 +61,7 @@ class Planned:
 @pytest.fixture(scope="module")
 def plans() -> Plans:
     """Return (profile, study) -> the trials of the plan at the largest scale, on small data."""
-    studies = [study for study in STUDIES if study not in (COMPARISON, YOUR_NETWORK) and notebook_of(study).is_file()]
+    studies = [study for study in STUDIES if study not in (*OF_ALL, YOUR_NETWORK) and notebook_of(study).is_file()]
     named = {name for _, _, test in each_test() for printed in test.published for name in printed.hardware}
     named |= {
         str(side["profile"]) for _, _, test in each_test() for side in (test.over, test.under) if "profile" in side

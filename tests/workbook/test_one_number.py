@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from workbook.paths import notebook_of
-from workbook.registry import COMPARISON, STUDIES, YOUR_NETWORK
+from workbook.registry import OF_ALL, STUDIES, YOUR_NETWORK
 from workbook.report.execute import planned_trials
 from workbook.studies import requests
 from workbook.study import data_at_scale, open_study, stored_set
@@ -57,7 +57,7 @@ def planned(hw: str) -> Planned:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workbook.study.data_at_scale", lambda name, _: data_at_scale(name, "smoke"))
         patch.setattr("workbook.study.stored_set", lambda name, _, **kept: stored_set(name, 8, **kept))
-        notebooks = {study: notebook_of(study) for study in STUDIES if study not in (COMPARISON, YOUR_NETWORK)}
+        notebooks = {study: notebook_of(study) for study in STUDIES if study not in (*OF_ALL, YOUR_NETWORK)}
         return {study: set(planned_trials(path, given)) for study, path in notebooks.items() if path.is_file()}
 
 

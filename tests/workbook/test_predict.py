@@ -148,7 +148,7 @@ KERNELS = pd.DataFrame({"kernel_class": ["convolution"], "seconds": [1e-3], "cou
     ("fields", "target", "said"),
     [
         ({}, "l40s", ""),
-        ({"precision": "bf16"}, "t4", "has no peak of bf16"),
+        ({"precision": "bf16"}, "t4", "has no peak of BF16"),
         ({"memory_bytes": 30 * 2.0**30}, "l4", "memory of 30 GiB does not fit"),
         ({"devices": 4}, "l40s", "several devices"),
         ({"reader": "webdataset"}, "l40s", "a loader"),

@@ -34,6 +34,7 @@ IDS = [
     "13_your_network",
     "14_today",
     "20_comparison",
+    "21_which_device",
 ]
 
 # Printed unit of a metric -> ending of its name, SI unit of the stored value, and ratio of printed to stored value.

@@ -31,7 +31,7 @@ from tests.workbook.test_site import (
     taken,
 )
 from workbook.hardware.profile import load_profile
-from workbook.registry import COMPARISON
+from workbook.registry import COMPARISON, WHICH_DEVICE
 from workbook.report import compare
 from workbook.report.execute import Execution
 from workbook.report.scraps import Answer
@@ -241,6 +241,9 @@ def stub(reason: str | None = None, write: bool = True) -> Callable[..., Executi
     """Return a stand-in for executing the notebook, without a kernel, which shows the parameters it gets."""
 
     def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
+        if notebook.stem == WHICH_DEVICE:
+            executed(output, Answer(("The other page.",)))
+            return Execution(None)
         assert notebook.stem == COMPARISON
         if write:
             executed(output, Answer((f"baseline {parameters['baseline']!r}",)))
@@ -273,7 +276,8 @@ def page_in(reports: Path) -> str:
 def test_comparing_two_profiles_writes_a_page_claims_and_the_numbers_of_both(reports: Path) -> None:
     assert compare.make_compare() == 0
     made = {path.name for path in (reports / "comparison").iterdir()}
-    pages = {"index.html", "claims.html", "then_and_now.html", "glossary.html", f"{COMPARISON}.ipynb"}
+    pages = {"index.html", "which_device.html", "claims.html", "then_and_now.html", "glossary.html"}
+    pages |= {f"{COMPARISON}.ipynb", f"{WHICH_DEVICE}.ipynb"}
     assert made == pages | {"numbers.csv", "numbers.parquet", "claims.csv", "papers"}
     frame = pd.read_parquet(reports / "comparison" / "numbers.parquet")
     assert set(zip(frame["profile"], frame["host"], strict=True)) == {("h100", C), ("h200", A)}
@@ -285,7 +289,8 @@ def test_the_page_links_only_reports_that_exist(reports: Path) -> None:
     compare.make_compare()
     links = [str(link["href"]) for link in BeautifulSoup(page_in(reports), "html.parser").select("nav a")]
     assert [link for link in links if link[0] != "#"] == [
-        *("../h200/index.html", "then_and_now.html", "claims.html", "glossary.html", "numbers.csv", "claims.csv")
+        *("../h200/index.html", "which_device.html", "then_and_now.html", "claims.html", "glossary.html"),
+        *("numbers.csv", "claims.csv"),
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,15 @@ import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
 from workbook.predict import laws
-from workbook.predict.guarantee import errors_of, is_same_chip, left_out_within_chips, rates_of_profile, times_of
+from workbook.predict.guarantee import is_same_chip, left_out, left_out_within_chips, rates_of_profile, times_of
 from workbook.predict.published import load_published
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
 from workbook.trials.trial import OF_NETWORKS
-from workbook.words import NAN
+from workbook.words import NAN, label
 
 SAME_CHIP, OTHER_CHIP = "kernel classes, same chip", "two exponents, other chip"
+UNCLASSED = "unknown"  # the class of kernels of which only the sum of seconds is recorded
 ROOM = 0.95  # of a device's memory that a network may fill
 PREDICTED = ["basis", "device_s", "low_s", "high_s"]
 SMALL_SIZES = "it was measured at the small sizes of round 0"
@@ -37,7 +38,7 @@ def predict(results: Results, to: str) -> pd.DataFrame:
     >>> workbook.predict(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
     """
     target, rows = load_profile(to), []
-    law = _Laws(target)
+    laws = Laws(target)
     for records in results.selected:
         of_device = Results([records])
         frame, kernels = of_device.frame(), of_device.kernels()
@@ -52,7 +53,8 @@ def predict(results: Results, to: str) -> pd.DataFrame:
         for case in runs.drop_duplicates("key_hash").to_dict("records"):
             steps = by_key.get(case["key_hash"], traced.iloc[:0])
             reason = SMALL_SIZES if records.is_small else refused(case, records.profile, target, steps)
-            made = ("", NAN, NAN, NAN) if reason else law.predicted(str(case["precision"]), records.profile, steps)
+            sources = [(records.profile, steps)]
+            made = ("", NAN, NAN, NAN) if reason else laws.predicted(str(case["precision"]), sources)
             about = {name: case[name] for name in WHAT_RAN} | {"profile": records.profile.name, "to": to}
             values = dict(zip(PREDICTED, made, strict=True))
             rows.append({**about, "busy_s": steps["seconds"].sum() or NAN, **values, "reason": reason})
@@ -70,7 +72,8 @@ def refused(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: 
     if not len(kernels):
         return "it has no trace with seconds by class of kernels"
     if not (rates_of_profile(target, precision) and rates_of_profile(source, precision)):
-        return f"{target.title if not rates_of_profile(target, precision) else source.title} has no peak of {precision}"
+        lacking = source if rates_of_profile(target, precision) else target
+        return f"{lacking.title} has no peak of {label('precision', precision)}"
     if memory and isinstance(held, float) and held > ROOM * memory.value:
         return f"its memory of {held / 2**30:.0f} GiB does not fit into {target.title}"
     if not is_same_chip(source, target) and _generation(target) not in _generations():
@@ -78,41 +81,55 @@ def refused(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: 
     return ""
 
 
-class _Laws:
-    """The laws with what they learn from all devices but the target."""
+class Laws:
+    """The laws for a target, with what they learn from all other devices."""
 
     def __init__(self, target: Profile) -> None:
         self._target = target
-        times = times_of(load_published())
-        times = times[times["profile"] != target.name]
-        self._fitted, self._width = laws.exponents(times), laws.half_width(errors_of(times))
+        self._fitted, self._width = _learnt_without(target.name)
 
     @cached_property
-    def _width_within(self) -> float:
+    def width_within(self) -> float:
         """The half width within a chip: of pairs without the target; where there is no such pair, of unlike chips."""
         pairs = left_out_within_chips()
         others = pairs[(pairs["device"] != self._target.name) & (pairs["source"] != self._target.name)]
         width = laws.half_width([float(value) for value in np.log(others["predicted"] / others["measured"])])
         return min(width, self._width)
 
-    def predicted(self, precision: str, source: Profile, kernels: pd.DataFrame) -> tuple[str, float, float, float]:
-        """Return the name of the law, the seconds of a step's kernels, and the ends of their interval."""
-        here, there = rates_of_profile(source, precision), rates_of_profile(self._target, precision)
-        assert here and there
-        if is_same_chip(source, self._target):
-            basis, width = SAME_CHIP, self._width_within
-            seconds = laws.within_chip(kernels, here, there)
-        else:
-            basis, width = OTHER_CHIP, self._width
-            busy = pd.DataFrame([{"seconds": kernels["seconds"].sum(), **here._asdict()}])
-            seconds = laws.between_chips(busy, there, self._fitted)
-        return basis, seconds, seconds * math.exp(-width), seconds * math.exp(width)
+    def predicted(
+        self, precision: str, sources: Sequence[tuple[Profile, pd.DataFrame]]
+    ) -> tuple[str, float, float, float]:
+        """Return the name of the law, the seconds of a step's kernels, and the ends of their interval.
+
+        `sources` are devices that measured the step, with its kernels by class, or one row where classes are unknown.
+        A source of the same chip with classes decides; else all sources count alike.
+        """
+        there = rates_of_profile(self._target, precision)
+        rated = [(rates_of_profile(profile, precision), profile, kernels) for profile, kernels in sources]
+        assert there
+        for here, profile, kernels in rated:
+            if here and is_same_chip(profile, self._target) and UNCLASSED not in set(kernels["kernel_class"]):
+                seconds, width = laws.within_chip(kernels, here, there), self.width_within
+                return SAME_CHIP, seconds, seconds * math.exp(-width), seconds * math.exp(width)
+        busy = [{"seconds": kernels["seconds"].sum(), **here._asdict()} for here, _, kernels in rated if here]
+        seconds = laws.between_chips(pd.DataFrame(busy), there, self._fitted)
+        return OTHER_CHIP, seconds, seconds * math.exp(-self._width), seconds * math.exp(self._width)
+
+
+def _learnt_without(profile: str) -> tuple[tuple[float, float], float]:
+    """Return the exponents, and the half width of the interval, from all published devices but one."""
+    times, cases = times_of(load_published()), left_out()
+    own = cases[cases["device"].isin(times.loc[times["profile"] == profile, "device"])]
+    errors = np.log(cases["predicted"] / cases["measured"])
+    width = float(own["width"].iloc[0]) if len(own) else laws.half_width([float(error) for error in errors])
+    return laws.exponents(times[times["profile"] != profile]), width
 
 
 def _generation(profile: Profile) -> str:
     return (profile.device.compute_capability or "").partition(".")[0]
 
 
+@cache
 def _generations() -> set[str]:
     profiles = set(times_of(load_published())["profile"].dropna())
     return {_generation(load_profile(name)) for name in profiles}

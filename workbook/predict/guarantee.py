@@ -11,13 +11,14 @@ source do not determine two exponents (median error 31 % for timm), so the sourc
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import permutations
 
 import numpy as np
 import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
-from workbook.predict.laws import COVERED, Rates, between_chips, exponents, half_width, rates_of, within_chip
+from workbook.predict.laws import COVERED, Rates, exponents, half_width, rates_of, within_chip, work_of
 from workbook.predict.published import PublishedSet, load_published
 from workbook.registry import find_study
 from workbook.results import Results, load
@@ -34,13 +35,26 @@ def left_out(tables: Iterable[PublishedSet] | None = None) -> pd.DataFrame:
 
     `jump` is "newer generation" if the device was launched after all others, else "other chip".
     """
-    times, parts = times_of(load_published() if tables is None else tables), []
+    return _published_cases().copy() if tables is None else _cases(times_of(tables))
+
+
+@cache
+def _published_cases() -> pd.DataFrame:
+    return _cases(times_of(load_published()))
+
+
+def _cases(times: pd.DataFrame) -> pd.DataFrame:
+    parts = []
     for device in times["device"].unique():
         known, target = times[times["device"] != device], times[times["device"] == device]
         width = half_width(errors_of(known))
         jump = NEWER if target["year"].iloc[0] > known["year"].max() else OTHER
         parts.append(predictions(known, target).assign(jump=jump, width=width))
-    cases = pd.concat(parts, ignore_index=True)
+    return ended(pd.concat(parts, ignore_index=True))
+
+
+def ended(cases: pd.DataFrame) -> pd.DataFrame:
+    """Return cases of some `width` with the ends of their intervals, `low` and `high`, and whether they `covered`."""
     ends = {name: cases["predicted"] * np.exp(sign * cases["width"]) for name, sign in (("low", -1), ("high", 1))}
     return cases.assign(**ends, covered=np.log(cases["measured"] / cases["predicted"]).abs() <= cases["width"])
 
@@ -64,13 +78,11 @@ def errors_of(times: pd.DataFrame) -> list[float]:
 
 def predictions(known: pd.DataFrame, target: pd.DataFrame) -> pd.DataFrame:
     """Return the cases of a target that some known device has measured too: `measured` and `predicted` seconds."""
-    fitted, rows = exponents(known), []
-    for case in target.itertuples():
-        same = known[(known["table"] == case.table) & (known["workload"] == case.workload)]
-        if len(same):
-            predicted = between_chips(same, Rates(case.flop_per_s, case.bytes_per_s), fitted)
-            rows.append((case.table, case.workload, case.device, case.precision, case.seconds, predicted))
-    return pd.DataFrame(rows, columns=CASES)
+    fitted, keys = exponents(known), ["table", "workload"]
+    work = work_of(known, fitted).groupby([known[key] for key in keys]).mean()
+    cases = target.join(work.rename("work"), on=keys).dropna(subset=["work"])
+    predicted = cases["seconds"] * np.exp(cases["work"] - work_of(cases, fitted))
+    return cases.rename(columns={"seconds": "measured"}).assign(predicted=predicted)[CASES]
 
 
 def left_out_within_chips() -> pd.DataFrame:

@@ -58,12 +58,18 @@ def exponents(times: pd.DataFrame) -> tuple[float, float]:
     return float(compute), float(memory)
 
 
+def work_of(times: pd.DataFrame, fitted: tuple[float, float]) -> pd.Series:
+    """Return w of the law between chips in each row."""
+    compute, memory = fitted
+    logs = np.log(times[["seconds", "flop_per_s", "bytes_per_s"]].astype(float))
+    return logs["seconds"] + compute * logs["flop_per_s"] + memory * logs["bytes_per_s"]
+
+
 def between_chips(times: pd.DataFrame, target: Rates, fitted: tuple[float, float]) -> float:
     """Return the seconds of one workload on a target: the geometric mean over the devices that have measured it."""
     compute, memory = fitted
-    logs = np.log(times[["seconds", "flop_per_s", "bytes_per_s"]].astype(float))
-    own = logs["seconds"] + compute * logs["flop_per_s"] + memory * logs["bytes_per_s"]
-    return math.exp(own.mean() - compute * math.log(target.flop_per_s) - memory * math.log(target.bytes_per_s))
+    work = work_of(times, fitted).mean()
+    return math.exp(work - compute * math.log(target.flop_per_s) - memory * math.log(target.bytes_per_s))
 
 
 def half_width(errors: Sequence[float], covered: float = COVERED) -> float:

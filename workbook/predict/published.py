@@ -6,6 +6,7 @@ A row is one workload, a column one device. Published numbers are drawn and fitt
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from labkit.errors import UserError
-from workbook.hardware.profile import load_profile, profile_names, read_yaml
+from workbook.hardware.profile import Profile, load_profile, profile_names, read_yaml
 from workbook.paths import ROOT
 from workbook.registry import METRICS
 
@@ -65,17 +66,32 @@ class PublishedDevice(_Part):
             raise ValueError(f"{self.name}: there is no profile {self.profile}")
         return self
 
+    @cached_property
+    def _profile(self) -> Profile:
+        return load_profile(self.profile or "")
+
     def peaks(self, precision: str) -> tuple[float, float]:
         """Return FLOP/s in a precision and bytes/s; NaN where the profile has no such peak."""
         if not self.profile:
             return float(self.flop_per_s or math.nan), float(self.memory_bytes_per_s or math.nan)
-        peaks = load_profile(self.profile).peaks
+        peaks = self._profile.peaks
         compute, memory = peaks.flop_per_s.get(precision), peaks.memory_bytes_per_s  # type: ignore[call-overload]
         return compute.value if compute else math.nan, memory.value if memory else math.nan
 
 
+class Network(_Part):
+    """What a row measured, in the words of records: its set-up is another, and no record has its numbers."""
+
+    workload: Literal["train", "infer"]
+    model: str
+    image_px: int
+
+
 class PublishedSet(_Part):
-    """A table of one source. `precision` is of all rows, or `precisions` has that of each."""
+    """A table of one source. `precision` is of all rows, or `precisions` has that of each.
+
+    `networks` says which rows are of networks that are recorded too.
+    """
 
     id: str
     source: Source
@@ -88,6 +104,7 @@ class PublishedSet(_Part):
     precisions: dict[str, str] = {}
     devices: list[PublishedDevice]
     rows: dict[str, list[float | None]]
+    networks: dict[str, Network] = {}
 
     @model_validator(mode="after")
     def _is_rectangular(self) -> PublishedSet:
@@ -110,6 +127,12 @@ class PublishedSet(_Part):
                     about = (self.id, workload, device.name, device.profile, device.year, precision)
                     made.append((*about, si, 1 / si if higher else si, *device.peaks(precision)))
         return pd.DataFrame(made, columns=COLUMNS)
+
+    def rates(self, network: Network) -> pd.DataFrame:
+        """Return the samples/s of a network: a row per device, with `title` of this table; empty without such a row."""
+        names = [name for name, of in self.networks.items() if of == network and self.metric == "samples_per_s"]
+        frame = self.frame()
+        return frame[frame["workload"].isin(names)].assign(title=self.source.title)
 
 
 def load_published(folder: Path = PUBLISHED) -> list[PublishedSet]:

@@ -20,7 +20,7 @@ from workbook.claims.papers import committed
 from workbook.hardware.host import Host
 from workbook.hardware.profile import PRICES
 from workbook.paths import ROOT, notebook_of, reports_folder
-from workbook.registry import COMPARISON
+from workbook.registry import COMPARISON, OF_ALL, WHICH_DEVICE
 from workbook.report.glossary import GLOSSARY
 
 INDEX = "index"  # stands for all files of a site but the pages of studies
@@ -44,7 +44,7 @@ class Seals:
         sites = sorted({report.name, *(page.parent.name for page in report.parent.glob("*/index.html"))})
         of_all = json.dumps([sites, committed()])
         self._inputs = {study: _hash(inputs, files=[notebook_of(study)]) for study in studies}
-        self._inputs[COMPARISON] = _hash(self._inputs.get(COMPARISON, ""), of_all)
+        self._inputs |= {page: _hash(self._inputs.get(page, ""), of_all) for page in OF_ALL}
         self._inputs[INDEX] = _hash(inputs, of_all, host.source, str(host.commit))
 
     def hold(self, page: str) -> bool:
@@ -59,15 +59,16 @@ class Seals:
             new.write_text(json.dumps(seals, indent=1), encoding="utf-8")
 
     def _folder(self, page: str) -> Path:
-        return self._report.parent / "comparison" if page == COMPARISON else self._report
+        return self._report.parent / "comparison" if page in OF_ALL else self._report
 
     def _seal(self, page: str) -> str:
         folder = self._folder(page)
-        files = [folder / f"{page}.ipynb", folder / f"{page}.html"]
+        files = [folder / f"{page}.ipynb", folder / OF_ALL.get(page, f"{page}.html")]
         if page in (INDEX, COMPARISON):
-            files = [path for form in SITE for path in folder.glob(form)]
-        if page == INDEX:  # it shows how each study ended, and what the comparison answers
-            files += [folder / "run.json", folder.parent / "comparison" / f"{COMPARISON}.ipynb"]
+            others = {OF_ALL[WHICH_DEVICE], f"{WHICH_DEVICE}.ipynb"} if page == COMPARISON else set()
+            files = [path for form in SITE for path in folder.glob(form) if path.name not in others]
+        if page == INDEX:  # it shows how each study ended, and what the pages of all profiles answer
+            files += [folder / "run.json", *(folder.parent / "comparison" / f"{of}.ipynb" for of in OF_ALL)]
         return _hash(self._inputs[page], files=files)
 
     @staticmethod

@@ -28,7 +28,7 @@ from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.records import PROTOCOL, utc_now
 from workbook.records.selection import host_to_show
 from workbook.records.store import Store
-from workbook.registry import COMPARISON, STUDIES, YOUR_NETWORK
+from workbook.registry import OF_ALL, STUDIES, YOUR_NETWORK
 from workbook.report import scraps
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
@@ -127,7 +127,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun, beside
 
 def _around(report: Path, study: str, beside: Collection[str]) -> list[tuple[str, str]]:
     """Return links to the studies before and after a study on the site."""
-    names = [name for name in STUDIES if name != COMPARISON and _is_on_site(report, name, {study, *beside})]
+    names = [name for name in STUDIES if name not in OF_ALL and _is_on_site(report, name, {study, *beside})]
     place = names.index(study)
     links = [(f"{name}.html", f"Previous: {STUDIES[name].title}") for name in names[max(0, place - 1) : place]]
     return links + [(f"{name}.html", f"Next: {STUDIES[name].title}") for name in names[place + 1 : place + 2]]
@@ -278,7 +278,10 @@ def _devices(report: Path) -> list[tuple[str, str]]:
     """Return (address, title) of the indexes of other profiles and of the comparison."""
     folders = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
     titles = {name: load_profile(name).title for name in folders if name in profile_names()}
-    compared = [("../comparison/index.html", "compare")] if "comparison" in folders else []
+    of_all = [
+        (f"../comparison/{page}", word) for page, word in zip(OF_ALL.values(), ("compare", "choose"), strict=True)
+    ]
+    compared = [link for link in of_all if (report / link[0]).is_file()]
     return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
 
 
@@ -299,10 +302,10 @@ def _study_row(
     runnable: bool = True,
 ) -> StudyRow:
     question = STUDIES[study].question
-    if study == COMPARISON:
-        if (report.parent / "comparison" / "index.html").is_file():
-            notebook = report.parent / "comparison" / f"{COMPARISON}.ipynb"
-            return _answered(question, notebook, "../comparison/index.html")
+    if study in OF_ALL:
+        if (report.parent / "comparison" / OF_ALL[study]).is_file():
+            notebook = report.parent / "comparison" / f"{study}.ipynb"
+            return _answered(question, notebook, f"../comparison/{OF_ALL[study]}")
         if not is_comparable():
             return StudyRow(question, "not measured", "Only one device file has records here.")
         return StudyRow(question, "not rendered", "", "make compare")

@@ -14,7 +14,7 @@ from workbook.paths import notebook_of
 from workbook.records import Record
 from workbook.records.selection import rounds_complete
 from workbook.records.shared import read_together
-from workbook.registry import COMPARISON, SMALL, STUDIES, YOUR_NETWORK, find_study
+from workbook.registry import OF_ALL, SMALL, STUDIES, YOUR_NETWORK, find_study
 from workbook.report.execute import planned_trials
 from workbook.report.pages import read_runs
 from workbook.runner.plan import Missing, passes_by_key, what_is_missing
@@ -98,12 +98,12 @@ def chosen_studies(names: str, network: str = "") -> list[str]:
 
     The study of the user's network is one of all with a `network` alone. Raise UserError for an unknown study.
     """
-    available = [study for study in STUDIES if study != COMPARISON]
+    available = [study for study in STUDIES if study not in OF_ALL]
     if not names.strip():
         return [study for study in available if study != YOUR_NETWORK or network]
     chosen = [find_study(name.strip()).id for name in names.split(",") if name.strip()]
-    if COMPARISON in chosen:
-        raise UserError("the comparison measures nothing: `make compare` makes it from the records of all profiles.")
+    if both := [study for study in chosen if study in OF_ALL]:
+        raise UserError(f"{both[0]} measures nothing: `make compare` makes it from the records of all profiles.")
     return [study for study in available if study in chosen]
 
 

@@ -28,8 +28,8 @@ from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.records.selection import at_scale
 from workbook.records.shared import read_together
-from workbook.registry import COMPARISON, SMALL, STUDIES, YOUR_NETWORK
-from workbook.report.compare import is_comparable, write_comparison
+from workbook.registry import COMPARISON, OF_ALL, SMALL, STUDIES, YOUR_NETWORK
+from workbook.report.compare import is_comparable, write_comparison, write_which_device
 from workbook.report.execute import Execution, execute, parameters_of
 from workbook.report.inputs import INDEX, Seals
 from workbook.report.pages import Shown, StudyRun, read_runs, shown_of, write_page, write_run, write_site
@@ -72,18 +72,18 @@ def write_pages(
     everything = set(studies) >= set(chosen_studies(""))
     # Sizes of round 0 are never compared, so its pages do not wait for the comparison.
     compares = compares and everything and (is_last or session.scale != SMALL) and is_comparable()
-    runnable = [COMPARISON] if compares else []
+    runnable = [*OF_ALL] if compares else []
     runnable += [study for study in studies if study not in unmeasured]
     seals = Seals(report, host, session.parameters(mode), runnable)
     keeps = mode == "render" and not force
-    whole = {COMPARISON, *(study for study, run in before.items() if run.status == "ok")}
+    whole = {*OF_ALL, *(study for study, run in before.items() if run.status == "ok")}
     if unchanged := [study for study in runnable if keeps and study in whole and seals.hold(study)]:
         print(f"Unchanged: {', '.join(unchanged)}. FORCE=1 renders them again.", flush=True)
         runnable = [study for study in runnable if study not in unchanged]
     shown = cache(partial(shown_of, profile, host))
     executed = _executed(report, runnable, session.parameters(mode), shown)
     for study, outcome in chain(unmeasured.items(), executed):
-        if mode == "measure" and not outcome.reason and study != COMPARISON:
+        if mode == "measure" and not outcome.reason and study not in OF_ALL:
             outcome = replace(outcome, reason=_nothing_worked(session, study))
         mistakes += outcome.user_mistake
         if outcome.reason:
@@ -93,7 +93,7 @@ def write_pages(
             repaired = study in before and before[study].status == "failed"
             mended = "; its page had failed before, and is repaired" if repaired else ""
             print(f"      done in {duration(outcome.seconds)}{mended}", flush=True)
-        if study == COMPARISON:  # its page is of all profiles
+        if study in OF_ALL:  # its page is of all profiles
             if not outcome.reason:
                 seals.keep(study)
             continue
@@ -239,8 +239,9 @@ def _nothing_worked(session: Session, study: str) -> str | None:
 
 
 def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
-    if study == COMPARISON:
-        return Execution(write_comparison(rendering=report.name))
+    if study in OF_ALL:
+        write = write_comparison if study == COMPARISON else write_which_device
+        return Execution(write(rendering=report.name))
     with temporary_folder() as folder:
         output = folder / f"{study}.ipynb"
         log = report / "logs" / f"{study}-kernel.log"

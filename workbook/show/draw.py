@@ -24,6 +24,9 @@ _LOOK_OF = {  # (column, value): name of the colour, marker
     ("precision", "fp16"): ("c2", "D"),
     ("precision", "bf16"): ("c1", "s"),
     ("precision", "int8"): ("c3", "v"),
+    ("basis", "measured"): ("c1", "o"),
+    ("basis", "predicted"): ("c5", "D"),
+    ("basis", "published"): ("baseline", "X"),
 }
 _LINE_CHARACTERS = 52  # characters of 10 points that fit in a row of a legend
 _LEGEND_LINES = 2  # for which the height of a drawing has room
