@@ -163,6 +163,19 @@ def test_without_prices_devices_are_sorted_by_hours_and_no_cost_is_invented() ->
     assert set(which_device.columns(job, "")) == {"images/s", "hours"}
 
 
+def test_devices_that_lack_a_rate_for_one_reason_share_a_row() -> None:
+    job = which_device.job(ANSWERS, PROFILES, IMAGES)
+    doubled = pd.concat([job, job.assign(device_name=job["device_name"] + "2")], ignore_index=True)
+    short = which_device.by_reason(doubled)
+    lacking = short[short["basis"] == which_device.NONE]
+    assert (len(short) - len(lacking)) == 2 * (job["basis"] != which_device.NONE).sum()
+    reasons = job.loc[job["basis"] == which_device.NONE]
+    assert dict(zip(lacking["device_name"], lacking["reason"], strict=True)) == {
+        f"{name}, {name}2": reason for name, reason in zip(reasons["device_name"], reasons["reason"], strict=True)
+    }
+    assert set(which_device.columns(short, "")) == set(which_device.columns(job, ""))
+
+
 def test_with_prices_devices_are_sorted_by_cost(priced: list[Profile]) -> None:
     job = which_device.job(ANSWERS, priced, IMAGES)
     assert job["device_name"].to_list() == ["B", "A", "C", "E", "D"], "those without a price follow by hours"

@@ -236,6 +236,15 @@ def currency_of(profiles: Sequence[Profile]) -> str:
     return next((profile.cost.currency for profile in profiles if profile.cost), "")
 
 
+def by_reason(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return the answers with all devices that lack a rate for the same reason in one row, after the others."""
+    lacks = answers["basis"] == NONE
+    joined = (
+        answers[lacks].groupby("reason", sort=False, as_index=False).agg({"device_name": ", ".join, "basis": "first"})
+    )
+    return pd.concat([answers[~lacks], joined.assign(bound_by="", fits="")], ignore_index=True)
+
+
 def columns(answers: pd.DataFrame, currency: str) -> dict[str, Any]:
     """Return the columns of `job` for a table; those without any value are left out."""
     named = {
