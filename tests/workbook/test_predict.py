@@ -152,7 +152,7 @@ KERNELS = pd.DataFrame({"kernel_class": ["convolution"], "seconds": [1e-3], "cou
         ({"memory_bytes": 30 * 2.0**30}, "l4", "memory of 30 GiB does not fit"),
         ({"devices": 4}, "l40s", "several devices"),
         ({"reader": "webdataset"}, "l40s", "a loader"),
-        ({}, "b200", "no public or recorded data are of the generation"),
+        ({}, "b200", "no device that predictions rest on has the chip generation"),
         ({}, "cpu", "only GPUs"),
     ],
 )

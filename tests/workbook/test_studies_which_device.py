@@ -63,7 +63,7 @@ def test_a_device_without_a_rate_is_a_row_with_the_reason() -> None:
     reasons = rates_of(BOTH)["reason"]
     assert reasons["t4"] == "no peak of BF16"
     assert reasons["cpu"] == "only GPUs are predicted"
-    assert reasons["b200"].startswith("no public or recorded data are of the generation")
+    assert reasons["b200"].startswith("no device that predictions rest on has the chip generation")
     assert reasons["h200"] == reasons["l40s"] == ""
     nothing = rates_of(BOTH.iloc[:0])
     assert len(nothing) == len(PROFILES) and set(nothing["basis"]) == {NONE} and (nothing["reason"] != "").all()
@@ -199,6 +199,8 @@ def test_budget_and_deadline_are_kept_missed_or_undecided(
 ) -> None:
     job = which_device.job(ANSWERS, priced, IMAGES, **limits)
     assert job.set_index("device_name")["fits"].to_dict() == fits
+    places = [which_device.PLACES.get(answer, 2) for answer in job["fits"]]
+    assert places == sorted(places), "devices that keep the limits come first"
 
 
 def test_every_device_is_listed_with_the_source_of_its_peaks(priced: list[Profile]) -> None:

@@ -77,7 +77,7 @@ def refused(case: Mapping[Any, Any], source: Profile, target: Profile, kernels: 
     if memory and isinstance(held, float) and held > ROOM * memory.value:
         return f"its memory of {held / 2**30:.0f} GiB does not fit into {target.title}"
     if not is_same_chip(source, target) and _generation(target) not in _generations():
-        return f"no public or recorded data are of the generation of {target.title}"
+        return f"no device that predictions rest on has the chip generation of {target.title}"
     return ""
 
 

@@ -40,6 +40,7 @@ WH_PER_MILLION = 1e6 / HOUR_S  # of a joule per image
 HOST_DECIDES = "its host would set the speed of this eager loop"
 NO_TRACE = "no GPU has recorded this workload with a trace"
 YES, NO, PERHAPS = "yes", "no", "perhaps"
+PLACES = {YES: 0, PERHAPS: 1}  # of devices in the answer; others follow
 ACTIVITIES = ["step_s", "busy_step_s", "host_share", "memory_bytes", "dram_activity", *PIPES]
 
 
@@ -206,8 +207,9 @@ def job(
 ) -> pd.DataFrame:
     """Return the rows of `rates` with the hours and cost of a job, sorted by cost, or by hours where none has a price.
 
-    `fits` says whether the job keeps the budget and the deadline: "perhaps" if an interval contains a limit. It is
-    empty without limits, and of published rates, which are of another loop.
+    Devices that keep the limits come first, then those that perhaps do. `fits` says whether the job keeps the budget
+    and the deadline: "perhaps" if an interval contains a limit. It is empty without limits, and of published rates,
+    which are of another loop.
     """
     prices = {profile.name: profile.price_of(profile.device.kind) for profile in profiles}
     per_hour = answers["profile"].map({name: price.value for name, price in prices.items() if price}).astype(float)
@@ -217,8 +219,9 @@ def job(
         made = made.assign(**{f"hours{name}": hours, f"cost{name}": hours * per_hour})
     limits = {name: limit for name, limit in (("cost", budget), ("hours", deadline_h)) if limit}
     fits = [_fits(row, limits) for row in made.to_dict("records")]
-    order = ["cost", "hours"] if per_hour.notna().any() else ["hours"]
-    return made.assign(fits=fits).sort_values(order, kind="stable").reset_index(drop=True)
+    order = ["place", *(["cost"] if per_hour.notna().any() else []), "hours"]
+    made = made.assign(fits=fits, place=[PLACES.get(answer, len(PLACES)) for answer in fits])
+    return made.sort_values(order, kind="stable").drop(columns="place").reset_index(drop=True)
 
 
 def _fits(row: dict[str, Any], limits: dict[str, float]) -> str:
@@ -257,7 +260,7 @@ def columns(answers: pd.DataFrame, currency: str) -> dict[str, Any]:
         cells = answers[["device_name", "basis", "reason"]].assign(value=answers[name or "value"], **ends)
         if cells["value"].notna().any() or not name:
             shown[title] = (cells, name or RATE)
-    texts = {"bound by": "bound_by", "fits": "fits"}
+    texts = {"bound by": "bound_by", "keeps the limits": "fits"}
     return shown | {title: name for title, name in texts.items() if (answers[name] != "").any()}
 
 
