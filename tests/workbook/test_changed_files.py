@@ -33,7 +33,7 @@ from workbook.records.series_store import COLUMNS, SeriesStore
 from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import METRICS, STUDIES
-from workbook.report.fingerprint import _host
+from workbook.report.fingerprint import properties_of_host
 from workbook.results.metrics import metric_of, why_missing
 from workbook.results.study_records import StudyRecords
 from workbook.reuters import newswires as reuters
@@ -101,7 +101,7 @@ def a_host(folder: Path, content: bytes) -> None:
     put(folder / "hosts" / f"{HOST}.json", content)
     host = read_host(folder, HOST)
     assert isinstance(StudyRecords(STUDIES[STUDY], profile(), "quick", HOST, host, []).device_name, str)
-    _host(host)
+    properties_of_host(host)
 
 
 def records(folder: Path, content: bytes) -> None:
