@@ -1,7 +1,7 @@
 """Whether the times of a record fit what else it holds: clocks, device time, traces, energy and the hardware's peaks.
 
-Times that were divided by ten contradict at least one of these. No committed record reaches a limit here: the largest
-values that any of them needs stand beside the limits.
+Times that were divided by ten contradict at least one of these. Beside each limit stands the largest value of the
+committed records, which is below it, or for `QUERIES` the smallest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WINDOW = 2.0  # the timed part with the bursts between its blocks, over the bloc
 BUSY = {"kernels": 1.5, "operators": 4.0}  # time under a profiler over time without it (1.19 and 2.14)
 POWER = 1.25  # over the boards' limit (1.07: a window of bursts is longer than its blocks)
 RATE = 1.05  # of a matrix product or a copy, over the peak (0.91)
-QUERIES = 0.25  # latencies of queries, one after the other, over the time of all (0.49)
+QUERIES = 0.25  # at least: latencies of queries, one after the other, over the time of all (smallest 0.49)
 CONVOLUTIONS = 2.5  # Winograd's convolutions need 2.25 times fewer FLOP than are counted (0.90)
 APART, LONG_S, FEWEST = 2.0, 5.0, 3  # time between starts over what the first took (1.03), where it is long
 
@@ -85,11 +85,14 @@ def _of_blocks(record: Record, blocks: Blocks, profile: Profile) -> Iterator[str
 
 
 def _powers_w(record: Record, blocks: Blocks) -> Iterator[float]:
-    """Yield the power of all GPUs by the energy windows and by the sampled power, over the time of the blocks."""
+    """Yield the power of all GPUs by the energy windows and by the sampled power, over the time of the blocks.
+
+    A counter without a value is left out, so the power is then too low and contradicts nothing by itself.
+    """
     telemetry, images_per_s = record.telemetry, blocks.rate(blocks.images_per_step)
     if telemetry is None or record.trial.get("nodes", 1) > 1:  # telemetry is of the first node alone
         return
-    joules = sum(j or 0.0 for of in telemetry.energy for source, j in of.energy_j.items() if source.startswith(GPU))
+    joules = sum(j for of in telemetry.energy for source, j in of.energy_j.items() if j and source.startswith(GPU))
     images = sum(of.images or 0 for of in telemetry.energy)
     if images and images_per_s:
         yield joules / images * images_per_s
