@@ -163,6 +163,27 @@ def test_a_decode_step_writes_its_caches_in_place() -> None:
     assert f"empty_strided_cpu({whole}" not in code, "a step copies a layer's cache"
 
 
+IMAGES = """
+def build(): return nn.Sequential(nn.Conv2d(4, 8, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+def batch(size, device): return torch.randn(size, 4, 6, 5, device=device)
+"""
+ATTENTION = """
+class Mixed(nn.Linear):
+    def forward(self, keys): return super().forward(nn.functional.scaled_dot_product_attention(keys, keys, keys))
+def build(): return Mixed(5, 1)
+def batch(size, device): return torch.randn(size, 4, 6, 5, device=device)
+"""
+
+
+@pytest.mark.parametrize(("text", "last"), [(IMAGES, True), (ATTENTION, False)])
+def test_samples_of_convolutions_alone_become_channels_last(tmp_path: Path, text: str, last: bool) -> None:
+    name = file_with(tmp_path, text)
+    given = trial_of(name, workload="own_prediction", precision="bf16", memory_format="channels_last")
+    samples = OwnStep(given, open_network(name), training=False).samples
+    assert samples.is_contiguous(memory_format=torch.channels_last) is last
+    assert samples.is_contiguous() is not last
+
+
 def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) -> None:
     name = file_with(tmp_path, "")
     session = Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path / "cpu"), scale="smoke", network=name)

@@ -78,6 +78,8 @@ class OwnStep:
             raise UserFunctionError(f"build() of {network.name} returned {type(model).__name__}, no torch.nn.Module")
         self.dtype = None if training else DTYPES[trial.precision]
         self.model = model.to(device, memory_format=TORCH_FORMATS[trial.memory_format]).train(training)
+        # Without convolutions, a sample with four axes is no image: a mask, or keys and values of an attention.
+        self._has_images = any(weight.ndim == 4 for weight in model.parameters())
         if self.dtype not in (None, torch.float32):
             self.model = self.model.to(self.dtype)
         self.samples = self._batch(device) if samples is None else pytree.tree_map(self._in_format, samples)
@@ -108,10 +110,10 @@ class OwnStep:
         return pytree.tree_map(self._in_format, samples)
 
     def _in_format(self, value: Any) -> Any:
-        """Return a sample's tensor in the trial's memory format, and for a prediction in its precision."""
+        """Return a sample's tensor: an image in the trial's memory format, and for a prediction in its precision."""
         if not isinstance(value, torch.Tensor):
             return value
-        if value.ndim == 4:
+        if value.ndim == 4 and self._has_images:
             value = value.contiguous(memory_format=TORCH_FORMATS[self.trial.memory_format])
         return value.to(self.dtype) if self.dtype and value.is_floating_point() else value
 
