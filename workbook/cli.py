@@ -163,7 +163,7 @@ def sweep(
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
-    """Make one report per profile elsewhere, and say how to bring their records together."""
+    """Make one report per profile elsewhere, bring their records together, and compare them."""
     from workbook.sweep import sweep as swept
 
     request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)

@@ -19,7 +19,9 @@ from tests.workbook.test_cli import assert_refused, labkit
 from tests.workbook.test_collect import FILES, HOST, HW, STUDY, here
 from tests.workbook.test_slurm import Fake, slurm  # noqa: F401 - a fixture
 from workbook.clusters import CLUSTERS, archive_of, filled, templates
+from workbook.report.make import Request
 from workbook.results import reports_folder
+from workbook.sweep import sweep
 
 # Answers like `make report`: records of the profile appear in the folder of reports.
 STUB = """#!{python} -IS
@@ -68,14 +70,20 @@ def test_a_report_by_a_shell_gives_an_archive_that_collect_takes(
     assert sorted(here()) == sorted(f"{HW}/{name}" for name in FILES)
 
 
-def test_a_sweep_makes_a_report_of_each_profile_and_says_how_to_compare_them(make: Path) -> None:
+def test_a_sweep_makes_a_report_of_each_profile_and_collects_their_archives(make: Path) -> None:
     done = labkit("sweep", HW="h100 l40s", ON="shell", STUDY=STUDY)
     assert done.returncode == 2 and len(make.read_text().splitlines()) == 2
-    *_, first, second, last = done.stdout.splitlines()
-    for line, name in ((first, "h100"), (second, "l40s")):
-        assert line == f"Once the archive is there: make collect FROM={archive_of(name)} HW={name}"
-    assert last == "All profiles side by side: make compare"
+    *_, first, second = done.stdout.splitlines()
+    assert first == f"Skipped: {STUDY} of machine {HOST} for {HW}, 78 records here already."
+    assert second == f"Once the archive is there: make collect FROM={archive_of('l40s')} HW=l40s, then make compare"
     assert archive_of("h100").exists() and not archive_of("l40s").exists()
+
+
+def test_a_sweep_ends_with_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbook.sweep.report_by_template", lambda *_: 0)
+    monkeypatch.setattr("workbook.sweep.is_comparable", lambda: True)
+    monkeypatch.setattr("workbook.sweep.make_compare", lambda: 1)
+    assert sweep(Request(hw="h100 l40s", study=STUDY), "shell") == 1, "the comparison's exit code counts"
 
 
 def test_a_sweep_on_slurm_submits_all_before_it_follows_one(slurm: Fake) -> None:  # noqa: F811
@@ -83,7 +91,7 @@ def test_a_sweep_on_slurm_submits_all_before_it_follows_one(slurm: Fake) -> None
     done = labkit("sweep", HW="h100,l40s,h100", ON="slurm", STUDY=STUDY)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["Submitted", "Submitted", "job"]
-    assert len(slurm.submitted) == 2 and "The records of h100 and l40s are in the folder" in done.stdout
+    assert len(slurm.submitted) == 2
 
 
 @pytest.mark.parametrize(
