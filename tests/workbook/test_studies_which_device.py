@@ -19,7 +19,7 @@ from workbook.studies import which_device
 from workbook.studies.profile import LAUNCH, MEMORY, NO_UNIT, UNKNOWN
 from workbook.studies.which_device import MEASURED, NONE, PREDICTED, PUBLISHED
 from workbook.trials.recipes import COMPILED
-from workbook.trials.trial import Trial
+from workbook.trials.trial import NO_DATA, Trial
 
 STUDY = "01_training"
 TRIAL = Trial(batch=256, image_px=224, **COMPILED)
@@ -117,6 +117,18 @@ def test_the_configuration_that_most_devices_ran_counts_and_of_these_the_fastest
     assert set(rows_of(*parts, batch=1024)["batch"]) == {1024}
     with pytest.raises(UserError, match="no row has batch=7"):
         rows_of(*parts, batch=7)
+
+
+def test_a_network_of_the_user_has_its_rate_in_samples() -> None:
+    own = Trial(workload="own_training", model="mine", batch=256, data=NO_DATA)
+    results = which_device.of_network(Results([part("h200", TRIAL, own)]), "training", "mine")
+    rows = which_device.workload(results.frame(), image_px=224, batch=256)
+    assert which_device.title_of(rows, "", 0) == "mine" and not len(which_device.published(rows))
+    assert which_device.metric_of(rows) == "samples_per_s" and which_device.metric_of(BOTH) == "images_per_s"
+    assert rates_of(rows).loc["h200", "value"] == pytest.approx(6900, rel=0.02)
+    answers = which_device.job(rates_of(rows).reset_index(), PROFILES, 1e6)
+    assert "samples/s" in which_device.columns(answers, "", "samples_per_s")
+    assert set(rows_of(part("h200", TRIAL, own))["workload"]) == {"train"}, "a network recorded in images counts first"
 
 
 def test_another_task_or_network_is_refused_with_the_valid_ones() -> None:

@@ -31,11 +31,13 @@ from workbook.show.frames import estimates
 from workbook.studies.comparison import ALIKE, CONFIGURATION, in_generations
 from workbook.studies.profile import COMPUTE, LAUNCH, MEMORY, NEAR_PEAK, NO_UNIT, PIPES, UNKNOWN, WAITS
 from workbook.studies.values import one_of_column, share
+from workbook.trials.trial import OWN
 from workbook.words import NAN, NOT_MEASURED, in_order, label, number
 
-TASKS = {"training": "train", "inference": "infer"}
+TASKS = {"training": ("train", "own_training"), "inference": ("infer", "own_prediction")}
 MEASURED, PREDICTED, PUBLISHED, NONE = "measured", "predicted", "published", "none"
-RATE, HOUR_S = "images_per_s", 3600.0
+RATE, ENERGY, HOUR_S = "images_per_s", "energy_per_image_j", 3600.0
+OF_OWN = {RATE: "samples_per_s", ENERGY: "energy_per_sample_j"}  # metrics of a network in samples
 WH_PER_MILLION = 1e6 / HOUR_S  # of a joule per image
 HOST_DECIDES = "its host would set the speed of this eager loop"
 NO_TRACE = "no GPU has recorded this workload with a trace"
@@ -52,16 +54,17 @@ def devices() -> list[Profile]:
 def of_network(results: Results, task: str, model: str) -> Results:
     """Return the records of a network in "training" or "inference" on device files of one device.
 
-    In a report, a network without records is replaced by the first that has some. Raise UserError for another task,
-    and outside a report for a network without records.
+    A network of the user, or of today, is recorded in samples. In a report, a network without records is replaced by
+    the first that has some. Raise UserError for another task, and outside a report for a network without records.
     """
-    workload = TASKS[one_of("task", task, TASKS)]
+    images, samples = TASKS[one_of("task", task, TASKS)]
     single = [part for part in results.selected if part.profile.device.count == 1]
     trials = [record.trial for part in single for record in part.records]
-    models = in_order((trial["model"] for trial in trials if trial["workload"] == workload), "model")
+    workloads = {trial["model"]: name for name in (samples, images) for trial in trials if trial["workload"] == name}
+    models = in_order(workloads, "model")
     if models and model not in models:
         model = models[0] if is_report() else one_of("network", model, models)
-    asked = {"workload": workload, "model": model, "devices": 1}
+    asked = {"workload": workloads.get(model), "model": model, "devices": 1}
     parts = [
         replace(part, records=[record for record in part.records if asked.items() <= record.trial.items()])
         for part in single
@@ -73,9 +76,13 @@ def workload(frame: pd.DataFrame, **asked: Any) -> pd.DataFrame:
     """Return the rows of one configuration with the `asked` values: of those that most devices ran, the fastest.
 
     An empty value asks for nothing, and in a report so does a value that no row has. Outside a report it raises
-    UserError. Rows of energy windows stay; they repeat the configuration.
+    UserError. Rows of energy windows stay; they repeat the configuration. A sample of a network in samples, which has
+    one size, stands as an image.
     """
     rows = frame[(frame["framework"] == "torch") & (frame["epochs"] == 0) & (frame["arrangement"] == "alone")]
+    if len(rows) and rows["workload"].isin(OWN).all():
+        rows = rows.assign(**{image: rows[sample] for image, sample in OF_OWN.items()})
+        asked["image_px"] = 0
     for name, value in asked.items():
         same = rows[rows[name] == one_of_column(rows, name, value)] if value else rows
         rows = same if len(same) else rows
@@ -102,7 +109,7 @@ def rates(rows: pd.DataFrame, kernels: pd.DataFrame, profiles: Sequence[Profile]
     timed = once(rows[rows["energy_windows"] == 0])
     of_energy = once(rows[rows["energy_windows"] > 0])
     measured = estimates(timed, RATE, ["profile"]).set_index("profile")
-    energy = estimates(of_energy, "energy_per_image_j", ["profile"]).set_index("profile")
+    energy = estimates(of_energy, ENERGY, ["profile"]).set_index("profile")
     printed = published(rows)
     known, made = _Sources(timed, kernels), []
     for profile in profiles:
@@ -194,7 +201,8 @@ def bound(memory: float, compute: float) -> str:
 def published(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the images/s that others printed for the network of `rows`: `device_name`, `profile`, `value`, `title`."""
     parts = [pd.DataFrame(columns=["device", "profile", "value", "title"])]
-    for case in rows[["workload", "model", "image_px"]].drop_duplicates().to_dict("records"):
+    networks = rows.loc[~rows["workload"].isin(OWN), ["workload", "model", "image_px"]]
+    for case in networks.drop_duplicates().to_dict("records"):
         parts += [part for table in load_published() if len(part := table.rates(Network.model_validate(case)))]
     frame = pd.concat(parts[1:] or parts)[["device", "profile", "value", "title"]]
     titles = [load_profile(name).title if isinstance(name, str) else None for name in frame["profile"]]
@@ -248,10 +256,29 @@ def by_reason(answers: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([answers[~lacks], joined.assign(bound_by="", fits="")], ignore_index=True)
 
 
-def columns(answers: pd.DataFrame, currency: str) -> dict[str, Any]:
-    """Return the columns of `job` for a table; those without any value are left out."""
+def metric_of(rows: pd.DataFrame) -> str:
+    """Return the metric of the rate of `rows`: images/s, or samples/s of a network in samples.
+
+    >>> metric_of(pd.DataFrame({"workload": ["own_training"]}))
+    'samples_per_s'
+    """
+    return OF_OWN[RATE] if rows["workload"].isin(OWN).any() else RATE
+
+
+def title_of(rows: pd.DataFrame, model: str, image_px: int) -> str:
+    """Return the name of the network of `rows` with the size of its images; without rows, of what was asked.
+
+    >>> title_of(pd.DataFrame({"workload": ["train"], "model": "resnet50", "image_px": 32}), "vgg16", 224)
+    'ResNet-50 at 32 px'
+    """
+    name = label("model", [*rows["model"], model][0])
+    return name if metric_of(rows) != RATE else f"{name} at {label('image_px', [*rows['image_px'], image_px][0])}"
+
+
+def columns(answers: pd.DataFrame, currency: str, metric: str = RATE) -> dict[str, Any]:
+    """Return the columns of `job` for a table, with a rate's `metric`; those without any value are left out."""
     named = {
-        **{"images/s": "", "hours": "hours", "Wh per million": "energy"},
+        **{metric.replace("_per_", "/"): "", "hours": "hours", "Wh per million": "energy"},
         **{f"{currency} an hour": "price", f"cost, {currency}": "cost"},
     }
     shown: dict[str, Any] = {}
@@ -259,7 +286,7 @@ def columns(answers: pd.DataFrame, currency: str) -> dict[str, Any]:
         ends = {end: answers.get(f"{name}_{end}".strip("_"), NAN) for end in ("low", "high")}
         cells = answers[["device_name", "basis", "reason"]].assign(value=answers[name or "value"], **ends)
         if cells["value"].notna().any() or not name:
-            shown[title] = (cells, name or RATE)
+            shown[title] = (cells, name or metric)
     texts = {"bound by": "bound_by", "keeps the limits": "fits"}
     return shown | {title: name for title, name in texts.items() if (answers[name] != "").any()}
 
