@@ -63,7 +63,7 @@ def test_a_device_without_a_rate_is_a_row_with_the_reason() -> None:
     reasons = rates_of(BOTH)["reason"]
     assert reasons["t4"] == "no peak of BF16"
     assert reasons["cpu"] == "only GPUs are predicted"
-    assert reasons["b200"].startswith("no device that predictions rest on has the chip generation")
+    assert reasons["b200"].startswith("no device that predictions rest on has its chip generation")
     assert reasons["h200"] == reasons["l40s"] == ""
     nothing = rates_of(BOTH.iloc[:0])
     assert len(nothing) == len(PROFILES) and set(nothing["basis"]) == {NONE} and (nothing["reason"] != "").all()

@@ -32,7 +32,7 @@ from workbook.studies.comparison import ALIKE, CONFIGURATION, in_generations
 from workbook.studies.profile import COMPUTE, LAUNCH, MEMORY, NEAR_PEAK, NO_UNIT, PIPES, UNKNOWN, WAITS
 from workbook.studies.values import one_of_column, share
 from workbook.trials.trial import OWN
-from workbook.words import NAN, NOT_MEASURED, in_order, label, number
+from workbook.words import NAN, NOT_MEASURED, in_order, label, listing, number
 
 TASKS = {"training": ("train", "own_training"), "inference": ("infer", "own_prediction")}
 MEASURED, PREDICTED, PUBLISHED, NONE = "measured", "predicted", "published", "none"
@@ -40,6 +40,7 @@ RATE, ENERGY, HOUR_S = "images_per_s", "energy_per_image_j", 3600.0
 OF_OWN = {RATE: "samples_per_s", ENERGY: "energy_per_sample_j"}  # metrics of a network in samples
 WH_PER_MILLION = 1e6 / HOUR_S  # of a joule per image
 HOST_DECIDES = "its host would set the speed of this eager loop"
+ITS_GENERATION = "its chip generation"
 NO_TRACE = "no GPU has recorded this workload with a trace"
 YES, NO, PERHAPS = "yes", "no", "perhaps"
 PLACES = {YES: 0, PERHAPS: 1}  # of devices in the answer; others follow
@@ -160,7 +161,8 @@ class _Sources:
         reasons = [refused(case, source, target, kernels) for source, kernels in sources] or [NO_TRACE]
         sources = [source for source, reason in zip(sources, reasons, strict=False) if not reason]
         if not sources:
-            return {"basis": NONE, "reason": reasons[0].removeprefix(f"{target.title} has ")}
+            reason = reasons[0].removeprefix(f"{target.title} has ")
+            return {"basis": NONE, "reason": reason.replace(f"the chip generation of {target.title}", ITS_GENERATION)}
         _, seconds, low_s, high_s = Laws(target).predicted(str(self._precision), sources)
         waits = rows["host_share"] >= WAITS
         if waits.any() and seconds < rows["step_s"].max():
@@ -196,6 +198,16 @@ def bound(memory: float, compute: float) -> str:
     if pd.isna(memory) or pd.isna(compute):
         return UNKNOWN
     return NO_UNIT if max(memory, compute) < NEAR_PEAK else MEMORY if memory > compute else COMPUTE
+
+
+def bounds_of(answers: pd.DataFrame, most: int = 3) -> str:
+    """Return what bounds a step on the first devices of `answers`, as a text.
+
+    >>> bounds_of(pd.DataFrame({"device_name": ["A", "B", "C"], "bound_by": ["memory-bound", "memory-bound", ""]}))
+    'memory-bound on A and B'
+    """
+    told = answers[answers["bound_by"] != ""].head(most).groupby("bound_by", sort=False)["device_name"]
+    return "; ".join(f"{word} on {listing(names)}" for word, names in told) or "not measured"
 
 
 def published(rows: pd.DataFrame) -> pd.DataFrame:
