@@ -129,6 +129,7 @@ METRICS: dict[str, Metric] = {
         Metric("top1", "Top-1 accuracy", "%", "more", 1e2, share=True),
         Metric("top5", "Top-5 accuracy", "%", "more", 1e2, share=True),
         Metric("cost_per_million_images", "Cost per million images", "currency", "less"),
+        Metric("cost_of_90_epochs", "Cost of 90 epochs of 1.2 million images", "currency", "less"),
         Metric("power_fraction", "Power over the board's limit", "%", "neither", 1e2),
         Metric("between_blocks_share", "Time between timed blocks", "%", "less", 1e2, share=True),
         Metric("late_over_early", "Throughput of the second half of the timed part over the first", "x", "neither"),

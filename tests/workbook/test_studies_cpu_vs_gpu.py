@@ -15,7 +15,7 @@ from workbook.hardware.profile import Cost, Sourced, load_profile
 from workbook.records import Record
 from workbook.results import Results, estimate, exchange, ratio
 from workbook.results.study_records import StudyRecords
-from workbook.studies import cpu_vs_gpu, published
+from workbook.studies import cpu_vs_gpu, money, published
 from workbook.trials.recipes import BF16_ON_CPU, CAPTURED, FUSED_ON_CPU, PREDICTED_BY_OPENVINO
 from workbook.trials.trial import Trial
 
@@ -117,8 +117,18 @@ def test_prices_give_the_cost_of_a_million_images_per_share_of_the_boards() -> N
     assert cost["cpu"] == pytest.approx(2 * cost["cuda"]), "a tenth of the price, a twentieth of the speed"
     assert share["cuda"] == pytest.approx(cost["cuda"] / 4) and share["cpu"] == cost["cpu"]
     profile = load_profile("h200").model_copy(update={"cost": PRICES})
-    listed = cpu_vs_gpu.prices(profile, ("cpu", "cuda"))
+    listed = money.prices(profile, ("cpu", "cuda"))
     assert listed.values.tolist() == [["CPU", 0.36, "EUR", "another list"], ["GPU", 3.6, "EUR", "a list"]]
+
+
+def test_trainings_show_their_cost_where_the_device_has_a_price() -> None:
+    profile = load_profile("h200").model_copy(update={"cost": PRICES})
+    assert list(money.days_and_cost([profile])) == ["90 epochs, days", "EUR per million images", "EUR for 90 epochs"]
+    assert list(money.days_and_cost([load_profile("h200")])) == ["90 epochs, days"]
+    results = of_records(STUDY, records())
+    frame = Results([replace(results, profile=profile)]).frame().query("workload == 'train'")
+    ratio = frame["cost_of_90_epochs"] / frame["cost_per_million_images"]
+    assert len(ratio) and ratio.tolist() == pytest.approx([90 * 1.2] * len(ratio))
 
 
 def test_exported_numbers_have_the_cost_in_its_currency(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +141,7 @@ def test_exported_numbers_have_the_cost_in_its_currency(monkeypatch: pytest.Monk
 
 def test_without_a_price_the_reason_names_the_fields_to_add() -> None:
     assert list(priced(PRICES.model_copy(update={"cpu_per_hour": None})).index) == ["cuda"]
-    assert cpu_vs_gpu.prices(load_profile("h200"), ("cpu", "cuda")).empty, "no price without a source"
+    assert money.prices(load_profile("h200"), ("cpu", "cuda")).empty, "no price without a source"
     reasons = Results([of_records(STUDY, records())]).reasons()
     given = set(reasons.loc[reasons["status"] == "ok", "cost_per_million_images"])
     assert given == {

@@ -15,7 +15,7 @@ from tests.workbook.made_records import NOISE, PASSES, blocks, failed, of_record
 from workbook.hardware.profile import PARAMS, Profile, load_profile
 from workbook.predict.published import Network, load_published
 from workbook.results import Results
-from workbook.studies import which_device
+from workbook.studies import money, which_device
 from workbook.studies.profile import LAUNCH, MEMORY, NO_UNIT, UNKNOWN
 from workbook.studies.which_device import MEASURED, NONE, PREDICTED, PUBLISHED
 from workbook.trials.recipes import COMPILED
@@ -193,7 +193,7 @@ def test_with_prices_devices_are_sorted_by_cost(priced: list[Profile]) -> None:
     assert job["device_name"].to_list() == ["B", "A", "C", "E", "D"], "those without a price follow by hours"
     assert job["cost"].to_list()[:2] == [2.0, 8.0]
     assert job.loc[0, ["cost_low", "cost_high"]].to_list() == [1.0, 4.0]
-    currency = which_device.currency_of(priced)
+    currency = money.currency_of(priced)
     assert {"EUR an hour", "cost, EUR"} <= set(which_device.columns(job, currency))
 
 

@@ -174,5 +174,6 @@ _DERIVED: dict[str, Callable[[StudyRecords, Record], float]] = {
     "roofline_fraction": _roofline_fraction,
     "weight_read_share": _weight_read_share,
     "cost_per_million_images": _cost_per_million_images,
+    "cost_of_90_epochs": lambda results, record: IMAGES_OF_90_EPOCHS / 1e6 * _cost_per_million_images(results, record),
     "fp32_utilisation": _fp32_utilisation,
 }

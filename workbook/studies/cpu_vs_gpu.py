@@ -1,4 +1,4 @@
-"""Rules of the comparison of CPU and GPU: the baseline and the fastest configuration of each, threads, prices."""
+"""Rules of the comparison of CPU and GPU: the baseline and the fastest configuration of each, threads."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from workbook.hardware.profile import Profile
 from workbook.show.frames import phrases, sorted_rows
 from workbook.studies import sweeps
 from workbook.studies.sweeps import OPTIMISED
 from workbook.trials.trial import OF_NETWORKS
-from workbook.words import STRICT, label
+from workbook.words import STRICT
 
 _ALIKE = ["workload", "image_px", "batch"]  # equal on CPU and GPU, besides the network
 
@@ -59,14 +58,3 @@ def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     fewest = rates.sort_values("threads").drop_duplicates(by)[columns]
     pairs = rates[columns].merge(fewest, on=list(by), suffixes=("", "_fewest"))
     return pairs.assign(value=pairs["value_fewest"] * pairs["threads"] / pairs["threads_fewest"])[columns]
-
-
-def prices(profile: Profile, devices: Sequence[str]) -> pd.DataFrame:
-    """Return the price per hour of each kind of device (`cpu`, `cuda`): `processor`, `per_hour`, `currency`, `source`.
-
-    A processor without a price in `prices.yaml` is left out.
-    """
-    priced = [(label("device", device), price) for device in devices if (price := profile.price_of(device)) is not None]
-    currency = profile.cost.currency if profile.cost else ""
-    rows = [(processor, price.value, currency, price.source) for processor, price in priced]
-    return pd.DataFrame(rows, columns=["processor", "per_hour", "currency", "source"])

@@ -254,11 +254,6 @@ def _fits(row: dict[str, Any], limits: dict[str, float]) -> str:
     return next(answer for answer in (NO, "no price", PERHAPS, YES) if answer in answers)
 
 
-def currency_of(profiles: Sequence[Profile]) -> str:
-    """Return the currency of the prices; an empty text without prices."""
-    return next((profile.cost.currency for profile in profiles if profile.cost), "")
-
-
 def by_reason(answers: pd.DataFrame) -> pd.DataFrame:
     """Return the answers with all devices that lack a rate for the same reason in one row, after the others."""
     lacks = answers["basis"] == NONE
