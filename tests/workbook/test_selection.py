@@ -180,6 +180,16 @@ def test_this_host_is_shown_or_else_the_newest_complete_or_else_the_newest(store
     assert host_to_show(beginnings, STUDY, None) == "y"
 
 
+def test_the_newest_plan_with_all_full_rounds_is_shown_whatever_short_rounds_another_has(store: Store) -> None:
+    for host, rounds in (("old", 5), ("new", 3), ("begun", 2)):
+        day = {"old": 1, "new": 2, "begun": 3}[host]
+        for number in range(1, rounds + 1):
+            planned = Planned(passes={short_hash(record().key): rounds}, order_seed=1)
+            made = record(host=host, scale="quick", started_at=f"2026-01-0{day}T00:00:00+00:00")
+            store.append(made.model_copy(update={"pass_number": number, "planned": planned}))
+    assert host_to_show(store, STUDY, None) == "new"
+
+
 def test_a_host_with_round_0_alone_is_shown_only_there(store: Store) -> None:
     store.append(record(host="measured", scale="quick", started_at="2026-01-01T00:00:00+00:00"))
     store.append(record(host="begun", started_at="2026-02-01T00:00:00+00:00"))

@@ -13,7 +13,7 @@ from labkit.errors import LabkitError
 from workbook.records import PROTOCOL, Record, short_hash
 from workbook.records.shared import read_together
 from workbook.records.store import Store
-from workbook.registry import SCALES, SMALL
+from workbook.registry import PASSES, SCALES, SMALL
 
 
 def latest(records: Iterable[Record], protocol: int = PROTOCOL) -> list[Record]:
@@ -134,7 +134,8 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
     """Return `here` if a report measured there, else the best other host.
 
     Hosts with two complete rounds come first, because a single run has no interval, and then hosts with one. Round 0
-    does not count. Among them the newest protocol decides, then more complete rounds, then the newest records.
+    does not count. Among them the newest protocol decides, then more complete rounds, then the newest records, whose
+    plan is the newest. Short rounds do not count: they repeat only what a host delays.
     """
 
     def rank(host: str) -> tuple[bool, bool, int, int, int, str]:
@@ -145,8 +146,9 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
         rounds = rounds_complete(records, scale) if scale else 0
         protocol = shown[0].protocol if shown else 0
         newest = max((record.started_at for record in records), default="")
-        counted = 0 if scale == SMALL else min(rounds, 2)
-        return reported, host == here, counted, protocol, rounds, newest
+        full = min(rounds, PASSES[scale]) if scale else 0
+        counted = 0 if scale == SMALL else min(full, 2)
+        return reported, host == here, counted, protocol, full, newest
 
     hosts = store.hosts(study)
     return max(hosts, key=rank) if len(hosts) > 1 else next(iter(hosts), None)
