@@ -163,6 +163,12 @@ def test_a_decode_step_writes_its_caches_in_place() -> None:
     assert f"empty_strided_cpu({whole}" not in code, "a step copies a layer's cache"
 
 
+def test_a_network_that_draws_nothing_is_compiled_once(tmp_path: Path) -> None:
+    torch._dynamo.utils.counters.clear()
+    prepared(file_with(tmp_path, "def build(): return nn.Linear(4, 1)"), **COMPILED)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 IMAGES = """
 def build(): return nn.Sequential(nn.Conv2d(4, 8, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
 def batch(size, device): return torch.randn(size, 4, 6, 5, device=device)

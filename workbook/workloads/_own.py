@@ -103,6 +103,9 @@ class OwnWorkload(Workload):
                 self._check_precision(first)
         plain.restart(self._initial)
         if not self._is_reference:
+            # A compiled step would be compiled once more to tell, without gradients.
+            self._is_random = self._compares and draws(plain)
+            plain.restart(self._initial)
             self._rounding()
             self._samples = plain.samples
             del self._plain, self._step
@@ -192,7 +195,7 @@ class OwnWorkload(Workload):
 
     def _as_written(self) -> None:
         """Make the step anew, as its file has it, if the gate had switched something off that is drawn at random."""
-        if not draws(self._step):
+        if not self._is_random:
             return
         self._step.restart(self._initial)
         if "compile" in self.trial.engine:
