@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 import torch
-from torch._inductor.utils import run_and_get_code
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
@@ -153,6 +152,8 @@ def test_kernels_that_add_in_any_order_draw_no_numbers(noise: float, drawn: floa
 
 
 def test_a_decode_step_writes_its_caches_in_place() -> None:
+    from torch._inductor.utils import run_and_get_code  # takes seconds, which only this test needs
+
     network, place = open_network(str(ROOT / "examples" / "decode.py")), torch.device("cpu")
     module = sys.modules[network.build.__module__]
     shape = module.Shape(layers=2, width=256, heads=16, hidden=64)
