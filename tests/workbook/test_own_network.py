@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -133,7 +134,8 @@ def test_samples_that_differ_between_calls_are_drawn_once(tmp_path: Path) -> Non
     prepared(file_with(tmp_path, drawn), workload="own_prediction", precision="bf16")
 
 
-def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> None:
+def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # traces, and generates no code
     wrong = "def predict(network, batch): return network(batch) + torch.compiler.is_compiling()"
     with pytest.raises(LabkitError, match="prediction differs"):
         prepared(file_with(tmp_path, wrong), workload="own_prediction", **COMPILED)
