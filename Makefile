@@ -117,10 +117,10 @@ picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (
 	@HW=h200 $(LABKIT) render
 	@"$$LABKIT_PYTHON" -m tests.browser.picture
 
-test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (a quarter of an hour on two cores)
+test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (under ten minutes on two cores)
 	@"$$LABKIT_PYTHON" -m tests -m "not thorough"
 
-test-all: $(INSTALLED)  ## all tests, those of a GPU where there is one (half an hour; LABKIT_SLOW=1 adds the longest)
+test-all: $(INSTALLED)  ## all tests, those of a GPU where there is one (twenty minutes; LABKIT_SLOW=1 adds the longest)
 	@"$$LABKIT_PYTHON" -m tests
 
 test-faults: $(INSTALLED)  ## signals at random moments of 50 reports, full disks, no network and other faults (an hour)

@@ -28,11 +28,13 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.thorough) for name in RENDERS if name != "h200"]
+OTHERS = [pytest.param(name, marks=pytest.mark.thorough) for name in ("papers", *RENDERS) if name != "h200"]
 
 
 @pytest.fixture(params=["h200", *OTHERS])
 def pages(site: Site, request: pytest.FixtureRequest) -> list[Path]:
-    """Return the pages of a report that the tests open."""
-    papers = sorted(site.report("h200").glob("papers/*.html")) if request.param == "h200" else []
-    return [*site.pages(request.param), *papers]
+    """Return the pages of a report that the tests open. The pages of papers are alike: with the others stands one."""
+    first, *papers = sorted(site.report("h200").glob("papers/*.html"))
+    if request.param == "papers":
+        return papers
+    return [*site.pages(request.param), *([first] if request.param == "h200" else [])]

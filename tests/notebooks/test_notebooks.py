@@ -120,24 +120,17 @@ def write_notebook(path: Path, *sources: str) -> Path:
         ),
         ("import os; os.kill(os.getpid(), 9)", "kernel died", PATIENCE_S),
         ("import time; time.sleep(600)", "longer than", 10),
+        ("from labkit.errors import UserError\nraise UserError('do this')", "do this", PATIENCE_S),
     ],
-    ids=["raises", "kernel killed", "hangs"],
+    ids=["raises", "kernel killed", "hangs", "a mistake of the user"],
 )
 def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, said: str, timeout_s: float) -> None:
     broken = write_notebook(tmp_path / "broken.ipynb", "x = 1", cell, "y = 2")
     outcome = execute(broken, tmp_path / "out.ipynb", {"x": 2}, timeout_s=timeout_s)
     assert outcome.reason is not None and said in outcome.reason
-    assert not outcome.user_mistake
+    assert outcome.user_mistake == ("UserError" in cell)
     saved = json.loads((tmp_path / "out.ipynb").read_text(encoding="utf-8"))["cells"]
     assert [cell["execution_count"] for cell in saved if cell["source"] == ["x = 1"]] == [1], "what ran before is kept"
-
-
-def test_a_user_error_inside_a_notebook_is_reported_as_a_user_mistake(tmp_path: Path) -> None:
-    broken = write_notebook(
-        tmp_path / "broken.ipynb", "x = 1", "from labkit.errors import UserError\nraise UserError('do this')"
-    )
-    outcome = execute(broken, tmp_path / "out.ipynb", {}, timeout_s=PATIENCE_S)
-    assert outcome.user_mistake and outcome.reason is not None and "do this" in outcome.reason
 
 
 def test_an_interruption_logs_nothing(

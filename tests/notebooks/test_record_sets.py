@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ import pytest
 from bs4 import BeautifulSoup
 from pandas.api.types import is_numeric_dtype
 
+from tests.conftest import SLOW
 from tests.notebooks.cuts import CUTS, RecordSet, write_records
 from workbook import study
 from workbook.hardware.host import this_host
@@ -38,6 +40,8 @@ SITE = "site"  # index, claims, papers, and machines and software
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
 OFTEN, ONE_IN = "h200", 5  # the profile of `make test` and `make test-all`, and the share of its pairs in the latter
 ONCE = ("half of round 1", "equal machines, two runs")  # record sets of `make test`, which its pages meet in turn
+
+SLOW_TOO = os.environ.get(SLOW) == "1"
 
 EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with "None of the GPUs"
 WRONG = (
@@ -95,18 +99,16 @@ def _text(value: Any) -> str:
 
 
 def pairs() -> Iterator[Any]:
-    """Yield each profile, cut and page that shows records of the profile."""
-    for hw in PROFILES:
+    """Yield each profile, cut and page that shows records of the profile. Skipping a thousand tests takes long."""
+    for hw in PROFILES if SLOW_TOO else (OFTEN,):
         recorded = {path.name.partition(".")[0] for path in (ROOT / "reports" / hw / "records").glob("*/*.jsonl*")}
         pages = [notebook.stem for notebook in NOTEBOOKS if notebook.stem in {*recorded, *OF_ALL}] + [SITE]
         for place, cut in enumerate(CUTS):
             for number, page in enumerate(pages):
-                marks: Any = pytest.mark.slow
-                if hw == OFTEN and page != SITE and cut == ONCE[number % len(ONCE)]:
-                    marks = []
-                elif hw == OFTEN and (place + number) % ONE_IN == 0:
-                    marks = pytest.mark.thorough
-                yield pytest.param((hw, cut), page, marks=marks, id=f"{hw}-{cut}-{page}")
+                once = hw == OFTEN and page != SITE and cut == ONCE[number % len(ONCE)]
+                if once or SLOW_TOO or (place + number) % ONE_IN == 0:
+                    marks: Any = [] if once else pytest.mark.thorough
+                    yield pytest.param((hw, cut), page, marks=marks, id=f"{hw}-{cut}-{page}")
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +165,8 @@ def valued_pages() -> Iterator[Any]:
         for number, notebook in enumerate(NOTEBOOKS):
             if notebook.stem == YOUR_NETWORK:  # its records are of a network that a user gave
                 continue
-            mark = pytest.mark.slow if (place + number) % (3 * ONE_IN) else pytest.mark.thorough
-            yield pytest.param(variant, notebook, marks=mark, id=f"{variant}-{notebook.stem}")
+            if SLOW_TOO or (place + number) % (3 * ONE_IN) == 0:
+                yield pytest.param(variant, notebook, id=f"{variant}-{notebook.stem}")
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +174,7 @@ def one_round(tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
     return RecordSet.written(tmp_path_factory.mktemp("reports"), OFTEN, CUTS["round 1"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("variant", "notebook"), valued_pages())
 def test_a_page_takes_any_values(
     variant: str, notebook: Path, one_round: RecordSet, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -19,15 +20,20 @@ WIDER = 0.1  # by which a stated range may exceed that of the records
 Range = tuple[float, float, int]  # lowest, highest, machines
 
 
+@cache
+def of_all_machines(profile: str, study: str) -> pd.DataFrame:
+    return load(profile, study).frame(hosts="all")
+
+
 def rows(profile: str, study: str, query: str) -> pd.DataFrame:
     """Return the runs of all machines of the newest protocol that a query selects."""
-    frame = load(profile, study).frame(hosts="all").query("status == 'ok'")
+    frame = of_all_machines(profile, study).query("status == 'ok'")
     return frame[frame["protocol"] == frame["protocol"].max()].query(query)
 
 
 def table_row(reference: str, quantity: str, metric: str) -> str:
     """Return a row of README's table: optimised over a reference, with its interval, by network."""
-    frame = load("h200", "training").frame(hosts="all").query("batch == 256")
+    frame = of_all_machines("h200", "training").query("batch == 256")
     gained = machines.gains(frame, reference, ["model", "image_px", "batch"], metric)
     cells = [cell(gained.query("model == @model and image_px == @px")) for model, px in NETWORKS]
     row = " | ".join([f"| {reference}, {quantity}", *cells, f"{gained['machines'].min()} |"])

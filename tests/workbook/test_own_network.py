@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import torch
-from torch._inductor.utils import run_and_get_code
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
@@ -134,7 +134,8 @@ def test_samples_that_differ_between_calls_are_drawn_once(tmp_path: Path) -> Non
     prepared(file_with(tmp_path, drawn), workload="own_prediction", precision="bf16")
 
 
-def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path) -> None:
+def test_a_mode_that_computes_something_else_fails_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # traces, and generates no code
     wrong = "def predict(network, batch): return network(batch) + torch.compiler.is_compiling()"
     with pytest.raises(LabkitError, match="prediction differs"):
         prepared(file_with(tmp_path, wrong), workload="own_prediction", **COMPILED)
@@ -153,6 +154,8 @@ def test_kernels_that_add_in_any_order_draw_no_numbers(noise: float, drawn: floa
 
 
 def test_a_decode_step_writes_its_caches_in_place() -> None:
+    from torch._inductor.utils import run_and_get_code  # takes seconds, which only this test needs
+
     network, place = open_network(str(ROOT / "examples" / "decode.py")), torch.device("cpu")
     module = sys.modules[network.build.__module__]
     shape = module.Shape(layers=2, width=256, heads=16, hidden=64)

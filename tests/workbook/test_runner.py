@@ -233,14 +233,14 @@ def test_what_one_study_measured_replaces_what_another_could_only_try(
 
 def test_a_gate_that_was_passed_with_this_code_is_left_out(report: Path) -> None:
     gated = [trial("with_gate")]
-    assert run(gated, report, passes=2, rounds=[1, 2, 3]).measured == 3
-    first, *later = records(report)
+    assert run(gated, report, passes=2, rounds=[1, 2]).measured == 2
+    first, later = records(report)
     assert first.facts["gate"] == {"loss_difference": 0.0, "loss_tolerance": 0.1}
-    assert [record.facts.get("gate_passed_in") for record in later] == [first.process.id] * 2
-    assert not any("gate" in record.facts for record in later)
+    assert later.facts.get("gate_passed_in") == first.process.id
+    assert "gate" not in later.facts
     changed = replace(HOST, source="other code")
     assert run(gated, report, passes=2, scale="quick", rounds=[1], host=changed).measured
-    assert records(report)[3].facts.get("gate"), "changed code is compared again"
+    assert records(report)[2].facts.get("gate"), "changed code is compared again"
 
 
 def test_the_number_of_passes_follows_from_the_trial_alone() -> None:

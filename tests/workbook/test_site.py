@@ -181,7 +181,8 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
         patch.setenv("LABKIT_REPORTS", str(reports))
         patch.setattr("workbook.claims.reports.load_papers", lambda: list(papers))
         patch.setattr("workbook.show.figure.Figure.svg", lambda *_: "<svg/>")
-        patch.setattr("workbook.report.pages.committed", committed_once)
+        for module in ("pages", "inputs"):
+            patch.setattr(f"workbook.report.{module}.committed", committed_once)
         yield patch
 
 

@@ -7,19 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, tiny_profile, trial
-from workbook.records import Epochs, parse_line
+from tests.faulty.campaign import HOST, STUDY, listed_for, records, run, sound, tiny_profile, trial
+from tests.workbook.conftest import Measured
+from workbook.records import Epochs, Record, parse_line
 from workbook.records.store import Store
 from workbook.reuters import open_documents
 from workbook.runner import measure
 from workbook.session import Session
 from workbook.trials.trial import Trial
 
+BEFORE, AFTER = sound(2)
+TRAINED, UNTRAINED = replace(trial("epochs"), epochs=2, seed=5, batch=4), replace(trial("ok"), epochs=2)
+PREPARED, BROKEN = trial("prepared"), trial("prepares_badly")
 
-def test_the_row_of_an_epoch_holds_its_steps_images_losses_and_scores(report: Path) -> None:
-    outcome = run([replace(trial("epochs"), epochs=2, seed=5, batch=4)], report)
-    assert (outcome.measured, outcome.failed) == (1, 0)
-    (made,) = records(report)
+
+@pytest.fixture(scope="module")
+def one_pass(measured: Measured) -> dict[str, Record]:
+    """Return the records of a pass by key."""
+    return measured(listed_for([BEFORE, TRAINED, UNTRAINED, PREPARED, BROKEN, AFTER]))
+
+
+def test_the_row_of_an_epoch_holds_its_steps_images_losses_and_scores(one_pass: dict[str, Record]) -> None:
+    made = one_pass[TRAINED.key]
     assert made.status == "ok", made.reason
     assert made.blocks is None and isinstance(made.result, Epochs)
     first, second = made.epochs.epochs
@@ -44,17 +53,18 @@ def test_each_pass_of_a_training_run_has_its_own_seed(report: Path) -> None:
     assert len({record.key for record in made}) == 2
 
 
-def test_epochs_of_a_workload_that_does_not_train_epochs_are_unsupported(report: Path) -> None:
-    run([replace(trial("ok"), epochs=2)], report)
-    (made,) = records(report)
+def test_epochs_of_a_workload_that_does_not_train_epochs_are_unsupported(
+    one_pass: dict[str, Record], report: Path
+) -> None:
+    made = one_pass[UNTRAINED.key]
     assert (made.status, made.result) == ("unsupported", None)
     assert "tests.faulty.ok workload does not train whole epochs" in (made.reason or "")
-    assert run([replace(trial("ok"), epochs=2)], report).measured == 0, "this version of the workload trains no epochs"
+    Store(report).append(made)
+    assert run([UNTRAINED], report).measured == 0, "this version of the workload trains no epochs"
 
 
-def test_preparations_are_timed_separately_in_their_order_before_the_first_step(report: Path) -> None:
-    run([trial("prepared"), trial("ok")], report)
-    made, plain = sorted(records(report), key=lambda one: one.as_trial.workload, reverse=True)
+def test_preparations_are_timed_separately_in_their_order_before_the_first_step(one_pass: dict[str, Record]) -> None:
+    made, plain = one_pass[PREPARED.key], one_pass[BEFORE.key]
     assert made.status == "ok", made.reason
     phases = [name for name in made.phases_s if name not in ("idle", "blocks", "warmup", "timed")]
     assert phases == ["build", "reference", "compile", "capture", "first_step"]
@@ -65,9 +75,8 @@ def test_preparations_are_timed_separately_in_their_order_before_the_first_step(
     assert plain.facts["memory_bytes"] > 1_000_000
 
 
-def test_a_preparation_that_raises_costs_only_its_own_trial(report: Path) -> None:
-    run(between_sound_ones("prepares_badly"), report)
-    before, failed, after = records(report)
+def test_a_preparation_that_raises_costs_only_its_own_trial(one_pass: dict[str, Record]) -> None:
+    before, failed, after = (one_pass[one.key] for one in (PREPARED, BROKEN, AFTER))
     assert [before.status, after.status] == ["ok", "ok"]
     assert (failed.status, failed.result) == ("crashed", None)
     assert failed.reason == "RuntimeError: the compiler gave up"
