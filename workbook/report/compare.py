@@ -18,6 +18,7 @@ from workbook.records import utc_now
 from workbook.records.store import Store
 from workbook.registry import COMPARISON, OF_ALL, SMALL, STUDIES, WHICH_DEVICE
 from workbook.report.claims_pages import write_claims, write_papers
+from workbook.report.elsewhere import write_tested
 from workbook.report.exchange import write_exchange
 from workbook.report.execute import execute
 from workbook.report.glossary import PAGE as GLOSSARY
@@ -87,6 +88,7 @@ def write_comparison(baseline: str = "", rendering: Collection[str] = ()) -> str
     sites, which = _sites(profiles, rendering), (OF_ALL[WHICH_DEVICE], STUDIES[WHICH_DEVICE].title)
     about = [(PAGE, "Then and now"), ("claims.html", "Claims"), (GLOSSARY, "Glossary")]
     told, claims, words = about
+    write_tested(reports_folder(), findings, sites)
     write_then_and_now(folder, findings, links=[claims, *sites])
     write_claims(folder / "claims.html", findings, title="all devices", links=[told, *sites, words], days=committed())
     write_papers(folder, findings, title="all devices", links=about)

@@ -21,6 +21,7 @@ from workbook.hardware.host import Host
 from workbook.hardware.profile import PRICES
 from workbook.paths import ROOT, notebook_of, reports_folder
 from workbook.registry import COMPARISON, OF_ALL, WHICH_DEVICE
+from workbook.report.elsewhere import FILE as TESTED
 from workbook.report.glossary import GLOSSARY
 from workbook.report.headlines import FILE as FINDINGS
 from workbook.report.headlines import SENTENCES
@@ -30,7 +31,8 @@ CODE = ("labkit", "workbook", "papers", "params", "published")  # folders whose 
 NO_CODE = ("reports", "tests", "docs")
 ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in folders that hold an interpreter
 MEASURED = ("records", "hosts", "telemetry")  # folders of a report with what was measured
-SITE = ("*.html", "*.csv", "*.parquet", "*.ipynb", "papers/*.html", FINDINGS.name)  # files that rendering writes
+# The files that rendering writes.
+SITE = ("*.html", "*.csv", "*.parquet", "*.ipynb", "papers/*.html", FINDINGS.name, TESTED.name)
 KEPT = Path("logs/seals.json")  # beside a site: page -> seal
 
 
@@ -47,7 +49,7 @@ class Seals:
         inputs = _inputs(host, parameters)
         sites = sorted({*rendering, *(page.parent.name for page in report.parent.glob("*/index.html"))})
         of_all = json.dumps([sites, committed()])
-        self._inputs = {study: _hash(inputs, files=[notebook_of(study)]) for study in studies}
+        self._inputs = {study: _hash(inputs, *sites, files=[notebook_of(study)]) for study in studies}
         self._inputs |= {page: _hash(self._inputs.get(page, ""), of_all) for page in OF_ALL}
         self._inputs[INDEX] = _hash(inputs, of_all, host.source, str(host.commit))
 

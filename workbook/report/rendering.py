@@ -151,6 +151,7 @@ def _executed(
         prepare().results.frame(hosts="all")  # which pages show too
     gc.freeze()  # a collection in a forked process would copy all that it shares with this one
     fork, waiting, running = get_context("fork"), [*studies], dict[Any, tuple[str, Any]]()
+    outcomes: dict[str, Execution] = {}  # not yet yielded: pages link what the comparison finds
     try:
         while waiting or running:
             while waiting and len(running) < min(os.cpu_count() or 1, MOST_PAGES):
@@ -165,13 +166,16 @@ def _executed(
             connections: list[Any] = wait(list(running))
             for ended in connections:
                 study, process = running.pop(ended)
-                print(f"[{len(studies) - len(waiting) - len(running)}/{len(studies)}] {study}: ", end="")
-                print(STUDIES[study].question, flush=True)
                 try:
-                    outcome = ended.recv()
+                    outcomes[study] = ended.recv()
                 except EOFError:
-                    outcome = Execution("its process was killed")
+                    outcomes[study] = Execution("its process was killed")
                 process.join()
+            while outcomes and COMPARISON not in dict(running.values()):
+                study = next(iter(outcomes))
+                outcome = outcomes.pop(study)
+                number = len(studies) - len(waiting) - len(running) - len(outcomes)
+                print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
                 yield study, outcome
     except BaseException:  # Ctrl-C: start no waiting study
         end_children()
