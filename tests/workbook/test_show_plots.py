@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from matplotlib import rc_context
 
@@ -111,6 +112,12 @@ def test_the_svg_uses_the_colour_scheme_has_unique_ids_and_is_reproducible(kind:
         assert {*re.findall(r"url\(#([^)]+)\)", svg), *re.findall(r'href="#([^"]+)"', svg)} <= its_own
     assert "<metadata" not in first
     assert "<style" not in first
+
+
+def test_a_figure_has_a_link_of_its_own() -> None:
+    figure = BeautifulSoup(DRAW["dots"](SWEEP)._repr_mimebundle_()["text/html"], "html.parser").figure
+    assert figure is not None and figure.figcaption is not None and figure.figcaption.a is not None
+    assert figure.figcaption.a["href"] == f"#{figure['id']}"
 
 
 def test_the_stylesheet_has_both_colour_schemes() -> None:

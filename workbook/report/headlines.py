@@ -30,6 +30,7 @@ from workbook.words import CAREFUL, STRICT
 
 SENTENCES = ROOT / "docs" / "findings.md"
 FILE = Path("comparison/findings.json")  # in the folder of reports
+WIDTH_IN = 3.9  # three figures stand in a row, with texts of 12 pixels
 COMPILED = "compiled + CUDA graph"
 _ENTRY = re.compile(r"- \*\*(?P<name>.+?)\*\*: (?P<sentence>.+)(?:\n  (?P<caption>.+))?")
 _KEYS = [*RECORDS, "protocol", "gpu", "image_px", "batch", "precision", "mode"]
@@ -77,6 +78,7 @@ def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
                 caption=entry["caption"],
                 name=f"finding-{name}",
             )
+            figure.drawing.set_figwidth(WIDTH_IN)
             pieces[name] = figure._repr_mimebundle_()["text/html"]
     return pieces
 
