@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
-from workbook.claims import GROUPS, Evidence, Findings, newer_tests
+from workbook.claims import Evidence, Findings
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.hardware.host import Host
@@ -220,10 +220,7 @@ def write_site(
         devices=_devices(report, sites),
         findings=read_findings(report.parent),
         verdicts=findings.of_papers().headline(),
-        later=findings.of_papers(later=True).sentence(),
-        newer=newer_tests(findings.of_papers().findings, days),
-        groups=GROUPS,
-        sources=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
+        papers=[claims.findings[0].paper for claims in findings.by_paper()],
         told=where_told(report),
         studies=list(rows.values()),
         links=LINKS,
