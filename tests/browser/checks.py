@@ -57,6 +57,23 @@ return [`the page is ${wide} px wide in a window of ${width} px; sticking out: $
 """
 
 # The boxes of words decide, not those of elements: a box that scrolls is inside the window, its words may be cut.
+_TEXTS_IN_FIGURES = """
+const problems = [];
+for (const svg of document.querySelectorAll('.lk-figure > svg')) {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const texts = [...svg.querySelectorAll('text')].filter(text => text.textContent.trim()).map(text => (
+    {said: `“${text.textContent}” in ${svg.parentElement.id}`, box: text.getBoundingClientRect(),
+      size: scale * parseFloat(getComputedStyle(text).fontSize)}));
+  for (const [place, {said, box, size}] of texts.entries()) {
+    if (size < 11.95) problems.push(`${said} has ${size.toFixed(1)} pixels`);
+    for (const other of texts.slice(place + 1))
+      if (Math.min(box.right, other.box.right) - Math.max(box.left, other.box.left) > 1
+          && Math.min(box.bottom, other.box.bottom) - Math.max(box.top, other.box.top) > 3)
+        problems.push(`${said} overlaps ${other.said}`);
+  }
+}
+return problems;
+"""
 _CUT_OR_OVERLAPPING = """
 const screen = {left: 0, right: document.scrollingElement.clientWidth, top: -Infinity, bottom: Infinity};
 const known = new Map([[document.documentElement, screen]]);
@@ -283,6 +300,13 @@ def sticking_out(page: Page) -> list[str]:
 def cut_or_overlapping(page: Page) -> list[str]:
     """Return the texts that a window or a scrolling box cuts at a side, and the texts of two blocks that overlap."""
     return run(page, _CUT_OR_OVERLAPPING)
+
+
+def texts_in_figures(context: BrowserContext, path: Path) -> list[str]:
+    """Return the texts of figures that are smaller than 12 pixels, or that overlap another text of their figure."""
+    with opened(context, path) as (page, _):
+        unfold(page)
+        return run(page, _TEXTS_IN_FIGURES)
 
 
 def inaccessible(page: Page, rules: Rules = "all") -> list[str]:

@@ -16,6 +16,7 @@ from tests.browser.checks import (
     problems_on_paper,
     problems_on_screen,
     text_of,
+    texts_in_figures,
     too_large,
     window,
 )
@@ -59,6 +60,11 @@ def test_no_kind_of_page_has_a_problem_on_a_desktop_in_light_or_dark(
 ) -> None:
     with window(browser, DESK, scheme) as context:
         none_found(kinds, lambda page: problems_on_screen(context, page, rules=rules))
+
+
+def test_texts_in_figures_have_12_pixels_on_a_desktop_and_do_not_overlap(browser: Browser, pages: list[Path]) -> None:
+    with window(browser, DESK) as context:
+        none_found(pages, lambda page: texts_in_figures(context, page))
 
 
 def test_every_page_is_small(pages: list[Path]) -> None:

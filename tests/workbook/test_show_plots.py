@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from matplotlib import rc_context
 
@@ -66,7 +67,7 @@ def test_a_figure_can_be_drawn_of_any_results(kind: str, data: pd.DataFrame) -> 
     assert figure.alt
     assert "aria-label" in markup
     if data["images_per_s"].notna().any() and kind != "series":
-        assert "The numbers in this figure" in markup
+        assert "<summary>Numbers" in markup
         assert not re.search(r"(?<![\d.,])0 %", visible)
     if kind in ("lines", "panels", "dots", "stack"):
         groups = data.groupby(["model", "batch", "mode"])["images_per_s"].apply(lambda values: values.notna().any())
@@ -111,6 +112,12 @@ def test_the_svg_uses_the_colour_scheme_has_unique_ids_and_is_reproducible(kind:
         assert {*re.findall(r"url\(#([^)]+)\)", svg), *re.findall(r'href="#([^"]+)"', svg)} <= its_own
     assert "<metadata" not in first
     assert "<style" not in first
+
+
+def test_a_figure_has_a_link_of_its_own() -> None:
+    figure = BeautifulSoup(DRAW["dots"](SWEEP)._repr_mimebundle_()["text/html"], "html.parser").figure
+    assert figure is not None and figure.figcaption is not None and figure.figcaption.a is not None
+    assert figure.figcaption.a["href"] == f"#{figure['id']}"
 
 
 def test_the_stylesheet_has_both_colour_schemes() -> None:

@@ -14,7 +14,7 @@ from labkit.errors import UserError
 from tests.workbook.show_frames import MODES, frames, made
 from workbook.results import estimate, ratio
 from workbook.show import Table, table
-from workbook.words import heading
+from workbook.words import NAN, heading
 
 REASON = "80 GiB were asked for"
 
@@ -186,3 +186,22 @@ def test_headings_have_scope() -> None:
     soup = page(table(made([("vgg16", 64, "strict FP32", [1000])]), "batch", "images_per_s"))
     assert [cell["scope"] for cell in soup.select("th")] == ["col", "col", "row"]
     assert soup.select("th")[1].get_text() == heading("images_per_s")
+
+
+def test_a_column_without_any_value_is_left_out_and_its_reason_is_listed() -> None:
+    data = made([("vgg16", 64, "strict FP32", [1000, 1010, 990]), ("vgg16", 256, "strict FP32", [1000, 2000, 3000])])
+    shown = table(data.assign(utilisation=NAN), "batch", ["images_per_s", "utilisation"])
+    assert shown.frame.columns.tolist() == ["batch", "images/s"]
+    assert [item.get_text() for item in page(shown).select("details li")] == [f"{heading('utilisation')}: not measured"]
+
+
+def test_the_best_mode_of_a_row_is_bold_if_its_interval_lies_apart() -> None:
+    data = made(
+        [
+            *[("vgg16", 64, "strict FP32", [1000, 1010, 990]), ("vgg16", 64, "CUDA graph", [2000, 2010, 1990])],
+            *[("vgg16", 256, "strict FP32", [1000, 1500, 700]), ("vgg16", 256, "CUDA graph", [1000, 2000, 700])],
+        ]
+    )
+    shown = table(data, "batch", "images_per_s", across="mode")
+    assert [cell.get_text() for cell in page(shown).select("td strong")] == ["2,000"]
+    assert not page(table(data, ["batch", "mode"], "images_per_s")).select("td strong")

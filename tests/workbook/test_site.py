@@ -26,6 +26,7 @@ from workbook.hardware.profile import load_profile
 from workbook.records import PROTOCOL, Blocks, Planned, Record, short_hash
 from workbook.registry import COMPARISON, STUDIES
 from workbook.report import pages, scraps
+from workbook.report.headlines import FILE as FINDINGS
 from workbook.report.html import external_urls
 from workbook.report.pages import StudyRun, read_runs, write_run
 from workbook.results import Results, load
@@ -278,19 +279,29 @@ def test_every_page_is_sound(site: Path) -> None:
         assert_sound(site / name)
 
 
-def test_the_index_has_a_square_per_claim_and_each_papers_counts(site: Path) -> None:
-    index = page_of(site, "index.html")
-    soup = BeautifulSoup(index, "html.parser")
-    squares = [sum(map(said_in(row).count, "■□")) for row in soup.select(".lk-units tr")]
-    counts = [sum(int(said_in(cell)) for cell in row.select("td")) for row in soup.select("#papers + div tbody tr")]
-    assert squares == [len(paper.claims) for paper in PAPERS if not paper.later]
-    assert counts == [len(paper.claims) for paper in PAPERS]
-    assert re.search(r"\d+ of \d+ testable claims are replicated", index)
+def test_the_index_counts_the_verdicts_and_links_each_paper(site: Path) -> None:
+    soup = parsed(site / "index.html")
+    links = [link["href"] for link in soup.select("#papers + p + p a")]
+    assert links == [f"papers/{paper.id}.html" for paper in PAPERS]
+    assert re.search(r"\d+ of \d+ testable claims are replicated", said_in(soup.main))
+
+
+def test_the_index_begins_with_the_findings_of_all_machines_and_then_offers_the_devices(report: Path) -> None:
+    (report.parent / "comparison").mkdir()
+    (report.parent / FINDINGS).write_text(json.dumps({"one": "<p>First.</p>", "two": "<p>Second.</p>"}))
+    pages.write_site(report, load_profile("h200"), HERE, sites=["h100", "h200"])
+    soup = parsed(report / "index.html")
+    assert soup.main is not None
+    first, heading, devices = soup.main.find_all(recursive=False)[:3]
+    assert said_in(first) == "First. Second."
+    assert said_in(heading) == "Choose a device"
+    assert [link["href"] for link in devices.select("a")] == ["../h100/index.html"]
+    assert said_in(devices) == "H200 SXM H100 SXM"
 
 
 def rows_of(report: Path) -> dict[str, str]:
     """Return the text of each study's row of the index, by study."""
-    return dict(zip(STUDIES, texts(page_of(report, "index.html"), "#questions + div tbody tr"), strict=True))
+    return dict(zip(STUDIES, texts(page_of(report, "index.html"), "#questions + p + div tbody tr"), strict=True))
 
 
 def test_the_index_shows_each_studys_answer_or_the_reason_and_the_next_command(site: Path) -> None:

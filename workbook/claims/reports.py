@@ -57,8 +57,11 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
 
 def recorded(seen: Evidence) -> Recorded:
     """Return the results that the pages of these profiles show; what is without records or from round 0 is left out."""
-    shown = [records for name in seen.profiles for study in STUDIES if (records := seen.results(name, study))]
-    return Recorded([records for records in shown if not records.is_small])
+    found = [records for name in seen.profiles for study in STUDIES if (records := seen.results(name, study))]
+    shown = [records for records in found if not records.is_small]
+    return Recorded(
+        shown, lambda: [other for of in shown for other in seen.others(of.profile.name, of.study.id) if other]
+    )
 
 
 def verdicts(seen: Evidence, study: str | None = None) -> Findings:

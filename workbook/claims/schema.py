@@ -70,9 +70,14 @@ class Published(_Part):
     hardware: Annotated[list[ProfileName], Field(min_length=1)]
     select: dict[FieldName, Value] = {}  # the test's trials that it applies to; {} for all
 
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The value, or both ends of the range."""
+        return self.value if isinstance(self.value, tuple) else (self.value,)
+
     def bounds(self, *, of_ratio: bool) -> tuple[float, float]:
         """Return the range around the published value: ±10 %; for a ratio, ±10 % of its distance from 1."""
-        low, high = self.value if isinstance(self.value, tuple) else (self.value, self.value)
+        low, high = self.ends[0], self.ends[-1]
         base = 1.0 if of_ratio else 0.0
         return low - ABOUT * abs(low - base), high + ABOUT * abs(high - base)
 

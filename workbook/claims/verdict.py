@@ -210,6 +210,12 @@ class Finding:
         return [case for judged in self.tests for case in judged.cases]
 
     @property
+    def devices(self) -> list[str]:
+        """The titles of the devices whose records tested the claim."""
+        sides = [side for case in self.cases if case.verdict != "not testable here" for side in case.sides]
+        return sorted({side.results.profile.title for side in sides})
+
+    @property
     def mark(self) -> Mark | None:
         """Why the verdict does not count; None where it does."""
         if self.claim.mark:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from labkit.errors import LabkitError, UserError, unknown
@@ -18,10 +18,12 @@ from workbook.records import utc_now
 from workbook.records.store import Store
 from workbook.registry import COMPARISON, OF_ALL, SMALL, STUDIES, WHICH_DEVICE
 from workbook.report.claims_pages import write_claims, write_papers
+from workbook.report.elsewhere import write_tested
 from workbook.report.exchange import write_exchange
 from workbook.report.execute import execute
 from workbook.report.glossary import PAGE as GLOSSARY
 from workbook.report.glossary import glossary
+from workbook.report.headlines import write_findings
 from workbook.report.html import render_notebook, write_template
 from workbook.report.then_and_now import PAGE, write_then_and_now
 from workbook.results import reports_folder
@@ -61,10 +63,10 @@ def _has_rounds(store: Store) -> bool:
         return True
 
 
-def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
+def write_comparison(baseline: str = "", rendering: Collection[str] = ()) -> str | None:
     """Write the page of all recorded profiles; return why its notebook failed, or None.
 
-    The page links to the existing sites of profiles, and to the site of profile `rendering`, which is being written.
+    The page links to the existing sites of profiles, and to the sites of profiles that are being written (`rendering`).
     Raise UserError if no profile has records, or if `baseline` is not a profile with records.
     """
     seen = evidence(None)  # as in the notebook: its figures and these numbers are of the same hosts
@@ -82,9 +84,11 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
     findings = verdicts(seen)
     folder = reports_folder() / "comparison"
     write_exchange(folder, shown, findings)
+    write_findings(reports_folder(), shown.frame(hosts="all"), findings)
     sites, which = _sites(profiles, rendering), (OF_ALL[WHICH_DEVICE], STUDIES[WHICH_DEVICE].title)
     about = [(PAGE, "Then and now"), ("claims.html", "Claims"), (GLOSSARY, "Glossary")]
     told, claims, words = about
+    write_tested(reports_folder(), findings, sites)
     write_then_and_now(folder, findings, links=[claims, *sites])
     write_claims(folder / "claims.html", findings, title="all devices", links=[told, *sites, words], days=committed())
     write_papers(folder, findings, title="all devices", links=about)
@@ -100,7 +104,7 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
     return outcome
 
 
-def write_which_device(rendering: str = "") -> str | None:
+def write_which_device(rendering: Collection[str] = ()) -> str | None:
     """Write the page that chooses a device, beside the comparison; return why its notebook failed, or None."""
     outcome = _executed(WHICH_DEVICE, {})
     profiles = in_generations(load_profile(name) for name in profiles_with_records(list(STUDIES)))
@@ -123,11 +127,11 @@ def _executed(study: str, parameters: dict[str, str]) -> str | None:
     return outcome.reason
 
 
-def _sites(profiles: Iterable[Profile], rendering: str) -> list[tuple[str, str]]:
+def _sites(profiles: Iterable[Profile], rendering: Collection[str]) -> list[tuple[str, str]]:
     return [
         (f"../{profile.name}/index.html", profile.title)
         for profile in profiles
-        if profile.name == rendering or (reports_folder() / profile.name / "index.html").is_file()
+        if profile.name in rendering or (reports_folder() / profile.name / "index.html").is_file()
     ]
 
 

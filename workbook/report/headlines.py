@@ -1,103 +1,180 @@
-"""The figures of a report's index: throughput and energy over ordinary PyTorch, and how busy the device is."""
+"""What every index begins with: findings over all machines, each a sentence of `docs/findings.md` and its figure.
+
+`make compare` writes them to `FILE`, and the index of each site shows what that file holds.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
 import pandas as pd
+from markupsafe import Markup
 
-from workbook.registry import METRICS
-from workbook.results import Results, estimate, ratio
-from workbook.results.columns import QUANTITY
-from workbook.show import Figure, plots
-from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
-from workbook.words import STRICT, VAGUE_DIGITS, digits_of, number
+from labkit.files import replacing
+from workbook.claims import GROUPS, Findings
+from workbook.claims.papers import load_papers
+from workbook.claims.verdict import FEWEST_RUNS, TESTED
+from workbook.hardware.profile import load_profile
+from workbook.paths import ROOT
+from workbook.results import estimate, ratio
+from workbook.results.columns import QUANTITY, RECORDS
+from workbook.show import plots
+from workbook.show.frames import INTERVAL
+from workbook.show.templates import drawn
+from workbook.studies.values import told_span
+from workbook.words import CAREFUL, STRICT
 
-ROWS = 5
-_KEYS = ["model", "image_px", "batch"]
-_REFERENCES = {
-    ORDINARY: "Ordinary PyTorch: the faster of PyTorch as installed and a tuned eager loop (BF16). ",
-    STRICT: "Strict FP32: eager, without TF32, as the papers ran it. ",
-}
-# What is compared: the first pair that was measured. A title names the second.
-_PAIRS = ((OPTIMISED, ORDINARY), (OPTIMISED, STRICT), (ORDINARY, STRICT))
-
-
-def figures(results: Results) -> list[Figure]:
-    """Return the figures for which there are results, in the order of the page."""
-    frame = results.frame()
-    training = frame.query("workload == 'train' and epochs == 0 and devices == 1 and status == 'ok'")
-    training = training[training["device"] == training["device"].mode().get(0)]  # study 06 of a GPU has its CPU too
-    made = [
-        _compared(
-            training.query("study == '01_training' and energy_windows == 0 and image_px == 32"),
-            "images_per_s",
-            name="gain",
-            title="{} training is {} times as fast as {}",
-            caption="Training images/s.",
-        ),
-        _compared(
-            training[training["study"] == "04_power"],
-            "energy_per_image_j",
-            name="energy",
-            title="{2} takes {1} times the energy of {0} training",
-            caption="Energy per training image, one board.",
-        ),
-        _activity(training),
-    ]
-    return [figure for figure in made if figure is not None]
+SENTENCES = ROOT / "docs" / "findings.md"
+FILE = Path("comparison/findings.json")  # in the folder of reports
+WIDTH_IN = 3.9  # three figures stand in a row, with texts of 12 pixels
+COMPILED = "compiled + CUDA graph"
+_ENTRY = re.compile(r"- \*\*(?P<name>.+?)\*\*: (?P<sentence>.+)(?:\n  (?P<caption>.+))?")
+_KEYS = [*RECORDS, "protocol", "gpu", "image_px", "batch", "precision", "mode"]
+_GAIN = ("dell_v100", "dell_v100-fp16")  # the paper and claim with the gain that a V100 had in FP16
 
 
-def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, caption: str) -> Figure | None:
-    """Draw a metric of a reference and of the best training, for at most ROWS settings.
+class Shown(NamedTuple):
+    """What records give for a finding: the words of its sentence, whether they support it, and what its figure shows.
 
-    `title` has placeholders for the best side, the factor between both and the reference.
+    `data` has a value of the metric `x` per machine and `y`.
     """
-    by = ["study", *_KEYS]
-    sides = beside_references(training.dropna(subset=[metric]), by=by)
-    for best, reference in (pair for pair in _PAIRS if set(pair) <= set(sides["side"])):
-        gains = ratio(sides, metric, over={"side": reference}, by=[*by, "side"]).dropna(subset=["value"])
-        gains = gains[gains["side"] == best].head(ROWS)
-        if not gains.empty:
-            break
-    else:
-        return None
-    rows = sides[sides["side"].isin([best, reference])].merge(gains[by])
-    if METRICS[metric].better != "more":
-        gains = gains.assign(value=1 / gains["value"], low=1 / gains["high"], high=1 / gains["low"])
-    ends = dict.fromkeys(number(end, VAGUE_DIGITS) for end in (gains["value"].min(), gains["value"].max()))
-    vague = (gains.apply(lambda row: digits_of(row["value"], row["low"], row["high"]), axis=1) == VAGUE_DIGITS).any()
-    factor = ("about " if vague else "") + " to ".join(ends)
-    said = title.format(best, factor, reference)
-    if ((gains["low"] <= 1) & (gains["high"] >= 1)).all():
-        said = f"No difference found between {reference} and {best} training"
-    return plots.dots(
-        estimate(rows, metric, by=[*_KEYS, "side"]),
-        y=_KEYS,
-        x=metric,
-        hue="side",
-        title=said[0].upper() + said[1:],
-        caption=f"{caption} {_REFERENCES.get(reference, '')}Whiskers: 95 % intervals.",
-        name=name,
-    )
+
+    words: Mapping[str, str]
+    holds: bool
+    data: pd.DataFrame
+    y: str
+    x: str
+    hue: str = "gpu"
+    ticks: pd.DataFrame | None = None
 
 
-def _activity(training: pd.DataFrame) -> Figure | None:
-    chosen = training[training["study"] == "02_batch_size"].query("image_px == 32 and model == 'resnet50'")
-    read = chosen.dropna(subset=["utilisation", "sm_activity"])
-    if read.empty:
-        return None
-    by = ["batch", "mode"]
-    driver, active = (estimate(read, metric, by=by) for metric in ("utilisation", "sm_activity"))
-    batch, mode = widest = (driver.set_index(by)["value"] - active.set_index(by)["value"]).idxmax()
-    ends = [f"{number(100 * table.set_index(by)['value'][widest], 2)} %" for table in (driver, active)]
-    long = pd.concat([driver.assign(counter="nvidia-smi"), active.assign(counter="SMs with work")])
-    long = long.drop(columns=QUANTITY)  # of two metrics, and in percent
-    long[["value", "low", "high"]] *= 100
-    return plots.dots(
-        long.sort_values(["batch", "mode"]).head(2 * ROWS),
-        y=["batch", "mode"],
-        x="share, %",
-        hue="counter",
-        title=f"At batch {batch} ({mode}), nvidia-smi reads {ends[0]} while {ends[1]} of SMs work",
-        caption="ResNet-50, 32 px: share of time with any kernel, and share of multiprocessors with work.",
-        name="activity",
+def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
+    """Return name -> sentence with figure, as HTML, of the findings that records support, in the order of the file.
+
+    `frame` has a row per trial, machine and run, and `findings` are the verdicts over all devices.
+    """
+    measured = {name: of(_trainings(frame)) for name, of in _MEASURED.items()}
+    pieces = {}
+    for entry in _ENTRY.finditer(SENTENCES.read_text(encoding="utf-8")):
+        name, sentence = entry["name"], entry["sentence"]
+        if name == "claims":
+            pieces[name] = _claims(sentence, findings)
+        elif measured[name].holds:
+            shown = measured[name]
+            columns = dict.fromkeys([shown.y, shown.hue, "gpu", "study", "host", *INTERVAL, "passes"])
+            figure = plots.dots(
+                shown.data[list(columns)],
+                y=shown.y,
+                x=shown.x,
+                hue=shown.hue,
+                pair=False,
+                numbers=False,
+                ticks=shown.ticks,
+                title=sentence.format_map(shown.words),
+                caption=entry["caption"],
+                name=f"finding-{name}",
+            )
+            figure.drawing.set_figwidth(WIDTH_IN)
+            pieces[name] = figure._repr_mimebundle_()["text/html"]
+    return pieces
+
+
+def write_findings(reports: Path, frame: pd.DataFrame, findings: Findings) -> None:
+    """Write `FILE` for the indexes of all sites."""
+    with replacing(reports / FILE) as new:
+        new.write_text(json.dumps(findings_of(frame, findings), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def read_findings(reports: Path) -> list[Markup]:
+    """Return the findings that `write_findings` has written; [] without a file."""
+    try:
+        pieces = json.loads((reports / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [Markup(piece) for piece in pieces.values()]  # noqa: S704 - figures and macros have escaped it
+
+
+def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the timed trainings of ResNet-50 on one GPU, with the GPU's name as `gpu`."""
+    timed = frame.query(
+        "workload == 'train' and model == 'resnet50' and device == 'cuda' and devices == 1 and epochs == 0"
+        " and framework == 'torch' and status == 'ok'"
     )
+    profiles = map(load_profile, timed["profile"].unique())
+    names = {profile.name: profile.title.removeprefix(f"{profile.device.count}x ") for profile in profiles}
+    return timed.drop_duplicates("record").assign(gpu=lambda rows: rows["profile"].map(names).astype(object))
+
+
+def _several(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Return the estimates of enough runs for a verdict."""
+    return estimates[estimates["passes"] >= FEWEST_RUNS]
+
+
+def _graph(trained: pd.DataFrame) -> Shown:
+    rows = trained.query("energy_windows == 0 and batch == 256 and precision == 'bf16'")
+    rows = rows[rows["mode"].isin([CAREFUL, COMPILED])]
+    gains = _several(ratio(rows, "images_per_s", over={"mode": CAREFUL}, by=_KEYS))
+    words = {name: told_span(gains[gains["image_px"] == px], "times") for name, px in (("small", 32), ("large", 224))}
+    is_whole = {32, 224} <= set(gains["image_px"])
+    return Shown(words, is_whole and bool((gains["low"] > 1).all()), gains, "image_px", "speedup")
+
+
+def _precision(trained: pd.DataFrame) -> Shown:
+    rows = trained[(trained["mode"] == CAREFUL) & (trained["precision"] != "default")]
+    rows = rows.query("energy_windows == 0 and batch == 256 and image_px == 224")
+    gains = _several(ratio(rows, "images_per_s", over={"precision": "fp32"}, by=_KEYS))
+    fp16, then = gains[gains["precision"] == "fp16"], _printed()
+    words = {"now": told_span(fp16, "times"), "then": told_span(then, "times")}
+    holds = len(fp16) > 0 and bool(fp16["low"].min() > then["value"].max())
+    return Shown(words, holds, gains, "precision", "speedup", ticks=then)
+
+
+def _printed() -> pd.DataFrame:
+    """Return the ends of the gain that the Dell paper printed for FP16."""
+    (paper,) = [paper for paper in load_papers() if paper.id == _GAIN[0]]
+    (claim,) = [claim for claim in paper.claims if claim.id == _GAIN[1]]
+    ends = [end for test in claim.tests for one in test.published for end in one.ends]
+    return pd.DataFrame({"precision": "fp16", "value": ends, "label": "V100"})
+
+
+def _activity(trained: pd.DataFrame) -> Shown:
+    rows = trained[(trained["mode"] == "CUDA graph") & (trained["energy_windows"] == 0) & (trained["image_px"] == 32)]
+    read = rows.dropna(subset=["utilisation", "sm_activity"])
+    counters = {"utilisation": "nvidia-smi", "sm_activity": "SMs with work"}
+    parts = [_several(estimate(read, of, by=_KEYS)).assign(counter=name) for of, name in counters.items()]
+    driver, active = (part[part["batch"] == 256] for part in parts)
+    words = {"utilisation": told_span(driver, "%", 100), "activity": told_span(active, "%", 100)}
+    both = pd.concat(parts).drop(columns=QUANTITY)  # of two metrics, and in percent
+    both[["value", "low", "high"]] *= 100
+    holds = len(active) > 0 and bool(active["high"].max() < driver["low"].min())
+    return Shown(words, holds, both, "batch", "share, %", hue="counter")
+
+
+def _energy(trained: pd.DataFrame) -> Shown:
+    rows = trained.query("energy_windows > 0 and batch == 256 and image_px == 32").dropna(subset=["energy_per_image_j"])
+    spent = _several(estimate(rows, "energy_per_image_j", by=_KEYS))
+    papers, best = (spent[spent["mode"] == mode] for mode in (STRICT, COMPILED))
+    words = {"papers": told_span(papers, "mJ", 1e3), "best": told_span(best, "mJ", 1e3)}
+    holds = len(best) > 0 and bool(best["high"].max() < papers["low"].min())
+    return Shown(words, holds, spent, "mode", "energy_per_image_j")
+
+
+def _claims(sentence: str, findings: Findings) -> str:
+    """Return the sentence on the claims of the five papers, with a square per claim."""
+    five = findings.of_papers()
+    counts = five.counts()
+    words = {
+        "tested": sum(counts[group] for group in TESTED),
+        "replicated": counts["replicated"],
+        "direction": counts["direction replicated"],
+        "failed": counts["not replicated"],
+    }
+    papers = [(of_paper.findings[0].paper.name, of_paper.counts()) for of_paper in five.by_paper()]
+    return str(drawn("squares", sentence.format_map(words), papers, GROUPS, "../comparison/claims.html"))
+
+
+_MEASURED = {"graph": _graph, "precision": _precision, "activity": _activity, "energy": _energy}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabkitError
 from labkit.files import replacing
+from workbook.report.elsewhere import with_devices_linked
 from workbook.report.glossary import with_words_linked
 from workbook.show import theme_css
 from workbook.show.table import EMPTY
@@ -118,14 +119,18 @@ def write_template(page: Path, template: str, **values: Any) -> None:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Write a page atomically, with links to the glossary. Raise LabkitError if it would load an external URL."""
+    """Write a page atomically, with links to the glossary and to other devices.
+
+    Raise LabkitError if it would load an external URL.
+    """
     if urls := external_urls(text):
         raise LabkitError(
             f"{page.name} was not written, because it would load {', '.join(urls[:5])}"
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
         )
     with replacing(page) as new:
-        new.write_text(with_stacked_tables(with_words_linked(text)), encoding="utf-8", errors="replace")
+        linked = with_words_linked(with_devices_linked(page, text))
+        new.write_text(with_stacked_tables(linked), encoding="utf-8", errors="replace")
 
 
 def _take_title(notebook: Any) -> str:

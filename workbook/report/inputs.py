@@ -21,14 +21,18 @@ from workbook.hardware.host import Host
 from workbook.hardware.profile import PRICES
 from workbook.paths import ROOT, notebook_of, reports_folder
 from workbook.registry import COMPARISON, OF_ALL, WHICH_DEVICE
+from workbook.report.elsewhere import FILE as TESTED
 from workbook.report.glossary import GLOSSARY
+from workbook.report.headlines import FILE as FINDINGS
+from workbook.report.headlines import SENTENCES
 
 INDEX = "index"  # stands for all files of a site but the pages of studies
 CODE = ("labkit", "workbook", "papers", "params", "published")  # folders whose files all count
 NO_CODE = ("reports", "tests", "docs")
 ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in folders that hold an interpreter
 MEASURED = ("records", "hosts", "telemetry")  # folders of a report with what was measured
-SITE = ("*.html", "*.csv", "*.parquet", "*.ipynb", "papers/*.html")  # files that rendering writes
+# The files that rendering writes.
+SITE = ("*.html", "*.csv", "*.parquet", "*.ipynb", "papers/*.html", FINDINGS.name, TESTED.name)
 KEPT = Path("logs/seals.json")  # beside a site: page -> seal
 
 
@@ -38,12 +42,14 @@ class Seals:
     The inputs are hashed at once. If one changes later, while the pages are made, the next rendering makes them again.
     """
 
-    def __init__(self, report: Path, host: Host, parameters: dict[str, Any], studies: Sequence[str]) -> None:
+    def __init__(
+        self, report: Path, host: Host, parameters: dict[str, Any], studies: Sequence[str], rendering: Iterable[str]
+    ) -> None:
         self._report = report
         inputs = _inputs(host, parameters)
-        sites = sorted({report.name, *(page.parent.name for page in report.parent.glob("*/index.html"))})
+        sites = sorted({*rendering, *(page.parent.name for page in report.parent.glob("*/index.html"))})
         of_all = json.dumps([sites, committed()])
-        self._inputs = {study: _hash(inputs, files=[notebook_of(study)]) for study in studies}
+        self._inputs = {study: _hash(inputs, *sites, files=[notebook_of(study)]) for study in studies}
         self._inputs |= {page: _hash(self._inputs.get(page, ""), of_all) for page in OF_ALL}
         self._inputs[INDEX] = _hash(inputs, of_all, host.source, str(host.commit))
 
@@ -68,7 +74,8 @@ class Seals:
             others = {OF_ALL[WHICH_DEVICE], f"{WHICH_DEVICE}.ipynb"} if page == COMPARISON else set()
             files = [path for form in SITE for path in folder.glob(form) if path.name not in others]
         if page == INDEX:  # it shows how each study ended, and what the pages of all profiles answer
-            files += [folder / "run.json", *(folder.parent / "comparison" / f"{of}.ipynb" for of in OF_ALL)]
+            files += [folder / "run.json", folder.parent / FINDINGS]
+            files += [folder.parent / "comparison" / f"{of}.ipynb" for of in OF_ALL]
         return _hash(self._inputs[page], files=files)
 
     @staticmethod
@@ -84,7 +91,7 @@ def _inputs(host: Host, parameters: dict[str, Any]) -> str:
     machine = {name: value for name, value in host.as_dict().items() if name not in ("commit", "source")}
     given = {name: value for name, value in os.environ.items() if name.startswith("LABKIT_")}
     packages = sorted({path.name for place in sys.path for path in Path(place or ".").glob("*.dist-info")})
-    further = [ROOT / PRICES, ROOT / GLOSSARY]
+    further = [ROOT / PRICES, ROOT / GLOSSARY, SENTENCES]
     measured = [path for of in MEASURED for path in reports_folder().glob(f"*/{of}/**/*") if path.is_file()]
     facts = [machine, platform.node(), given, packages, parameters]
     return _hash(json.dumps(facts, sort_keys=True, default=str), files=[*_code(), *further, *measured])

@@ -184,11 +184,11 @@ def make_render(request: Request) -> int:
     codes = []
     for number, name in enumerate(names, start=1):
         print(f"Site {number} of {len(names)}: {name}.", flush=True)
-        codes.append(_render(replace(request, hw=name), compares=number == len(names)))
+        codes.append(_render(replace(request, hw=name), sites=names, compares=number == 1))
     return max(codes)
 
 
-def _render(request: Request, *, compares: bool = True) -> int:
+def _render(request: Request, *, sites: Sequence[str] = (), compares: bool = True) -> int:
     profile = load_profile(request.hw)
     studies = chosen_studies(request.study)
     if not request.study and Store(reports_folder() / profile.name).hosts(YOUR_NETWORK):
@@ -201,4 +201,4 @@ def _render(request: Request, *, compares: bool = True) -> int:
         print(f"labkit: warning: {reason} Pages without records hold no results.", file=sys.stderr, flush=True)
     report.mkdir(parents=True, exist_ok=True)
     command = request.command("render")
-    return write_pages(session, "render", studies, command, force=request.force, compares=compares)
+    return write_pages(session, "render", studies, command, force=request.force, sites=sites, compares=compares)

@@ -14,13 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from markupsafe import Markup
 from pydantic import TypeAdapter
 
 from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
-from workbook.claims import GROUPS, Evidence, Findings, newer_tests
+from workbook.claims import Evidence, Findings
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.hardware.host import Host
@@ -35,7 +34,7 @@ from workbook.report.compare import is_comparable
 from workbook.report.exchange import FILES, write_exchange
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.glossary import PAGE, glossary
-from workbook.report.headlines import figures
+from workbook.report.headlines import read_findings
 from workbook.report.html import render_notebook, write_template
 from workbook.report.then_and_now import where_told
 from workbook.results import Results, records_of_host, study_records
@@ -185,11 +184,12 @@ def write_site(
     host: Host,
     waiting: Mapping[str, float] = MappingProxyType({}),
     shown: Shown | None = None,
+    sites: Collection[str] = (),
 ) -> None:
     """Write the index, the claims, the fingerprint and the files for other programs from the current records.
 
     `waiting` maps the studies that this report has yet to measure, in their order, to the expected seconds of each.
-    `shown` is what `shown_of` has returned for the same records.
+    `shown` is what `shown_of` has returned for the same records. `sites` are profiles whose sites are made too.
     """
     runs = read_runs(report)
     seen, results, findings = shown or shown_of(profile, host)
@@ -211,24 +211,18 @@ def write_site(
     rows = {
         study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
     }
-    made = figures(results) if results.selected else []
     write_template(
         report / "index.html",
         "site.html.j2",
-        title=f"Five GPU papers of 2016–2019, measured again on {_in_sentence(profile.title)}",
+        on=_in_sentence(profile.title),
         setup=_setup(results.selected) if results.selected else None,
         device=profile.title,
-        devices=_devices(report),
-        figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
+        devices=_devices(report, sites),
+        findings=read_findings(report.parent),
         verdicts=findings.of_papers().headline(),
-        later=findings.of_papers(later=True).sentence(),
-        newer=newer_tests(findings.of_papers().findings, days),
-        groups=GROUPS,
-        papers=[(claims.findings[0].paper, claims.counts()) for claims in findings.of_papers().by_paper()],
-        sources=[(claims.findings[0].paper, claims.counts()) for claims in findings.by_paper()],
+        papers=[claims.findings[0].paper for claims in findings.by_paper()],
         told=where_told(report),
         studies=list(rows.values()),
-        places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],
         links=LINKS,
         downloads=FILES,
         reason="" if profile.runnable else profile.reason,
@@ -274,9 +268,10 @@ def _in_sentence(title: str) -> str:
     return f"the {title.removeprefix('The ')}" if title.startswith("The ") else title
 
 
-def _devices(report: Path) -> list[tuple[str, str]]:
+def _devices(report: Path, sites: Collection[str]) -> list[tuple[str, str]]:
     """Return (address, title) of the indexes of other profiles and of the comparison."""
-    folders = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
+    found = {page.parent.name for page in report.parent.glob("*/index.html")}
+    folders = sorted({*found, *sites} - {report.name})
     titles = {name: load_profile(name).title for name in folders if name in profile_names()}
     of_all = [
         (f"../comparison/{page}", word) for page, word in zip(OF_ALL.values(), ("compare", "choose"), strict=True)

@@ -55,6 +55,7 @@ def write_pages(
     is_last: bool = True,
     waiting: Mapping[str, float] = MappingProxyType({}),
     force: bool = False,
+    sites: Collection[str] = (),
     compares: bool = True,
 ) -> int:
     """Execute the notebooks and write pages and site. Return the exit code of the report.
@@ -62,8 +63,8 @@ def write_pages(
     The exit code is 0, 1 if a study failed, or 2 if all failures are user mistakes. `mode` is `measure` or `render`,
     and `command` is the user's. `unmeasured` holds why studies could not be measured; their notebooks do not run.
     Unless `is_last`, the report goes on and renders the pages again. `waiting` is as in `write_site`. In mode `render`,
-    pages whose inputs are unchanged stay as they are, unless `force`. Without `compares`, a site that is rendered later
-    makes the comparison.
+    pages whose inputs are unchanged stay as they are, unless `force`. `sites` are the profiles that are rendered
+    together. Without `compares`, one of them has made the comparison.
     """
     profile, host, report = session.profile, session.host, session.store.report
     before = read_runs(report)
@@ -74,14 +75,16 @@ def write_pages(
     compares = compares and everything and (is_last or session.scale != SMALL) and is_comparable()
     runnable = [*OF_ALL] if compares else []
     runnable += [study for study in studies if study not in unmeasured]
-    seals = Seals(report, host, session.parameters(mode), runnable)
+    sites = {profile.name, *sites}
+    seals = Seals(report, host, session.parameters(mode), runnable, sites)
     keeps = mode == "render" and not force
     whole = {*OF_ALL, *(study for study, run in before.items() if run.status == "ok")}
     if unchanged := [study for study in runnable if keeps and study in whole and seals.hold(study)]:
         print(f"Unchanged: {', '.join(unchanged)}. FORCE=1 renders them again.", flush=True)
         runnable = [study for study in runnable if study not in unchanged]
     shown = cache(partial(shown_of, profile, host))
-    executed = _executed(report, runnable, session.parameters(mode), shown)
+    run_one = partial(_run_one, report, session.parameters(mode), sites)
+    executed = _executed(runnable, run_one, shown)
     for study, outcome in chain(unmeasured.items(), executed):
         if mode == "measure" and not outcome.reason and study not in OF_ALL:
             outcome = replace(outcome, reason=_nothing_worked(session, study))
@@ -118,7 +121,7 @@ def write_pages(
         if study not in failed:
             seals.keep(study)
     if not (keeps and seals.hold(INDEX)):
-        write_site(report, profile, host, waiting, shown=shown())
+        write_site(report, profile, host, waiting, shown=shown(), sites=sites)
     if not waiting:
         seals.keep(INDEX)
         print(f"The report: {as_typed(report / 'index.html')}")
@@ -134,7 +137,7 @@ def write_pages(
 
 
 def _executed(
-    report: Path, studies: Sequence[str], parameters: dict[str, Any], prepare: Callable[[], Shown]
+    studies: Sequence[str], run_one: Callable[[str], Execution], prepare: Callable[[], Shown]
 ) -> Iterator[tuple[str, Execution]]:
     """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile.
 
@@ -148,12 +151,13 @@ def _executed(
         prepare().results.frame(hosts="all")  # which pages show too
     gc.freeze()  # a collection in a forked process would copy all that it shares with this one
     fork, waiting, running = get_context("fork"), [*studies], dict[Any, tuple[str, Any]]()
+    outcomes: dict[str, Execution] = {}  # not yet yielded: pages link what the comparison finds
     try:
         while waiting or running:
             while waiting and len(running) < min(os.cpu_count() or 1, MOST_PAGES):
                 study = waiting.pop(0)
                 ends = fork.Pipe(duplex=False)
-                process = fork.Process(target=_send, args=(ends[1], report, study, parameters))
+                process = fork.Process(target=_send, args=(ends[1], study, run_one))
                 with _starting_processes():
                     process.start()
                 ends[1].close()
@@ -162,27 +166,30 @@ def _executed(
             connections: list[Any] = wait(list(running))
             for ended in connections:
                 study, process = running.pop(ended)
-                print(f"[{len(studies) - len(waiting) - len(running)}/{len(studies)}] {study}: ", end="")
-                print(STUDIES[study].question, flush=True)
                 try:
-                    outcome = ended.recv()
+                    outcomes[study] = ended.recv()
                 except EOFError:
-                    outcome = Execution("its process was killed")
+                    outcomes[study] = Execution("its process was killed")
                 process.join()
+            while outcomes and COMPARISON not in dict(running.values()):
+                study = next(iter(outcomes))
+                outcome = outcomes.pop(study)
+                number = len(studies) - len(waiting) - len(running) - len(outcomes)
+                print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
                 yield study, outcome
     except BaseException:  # Ctrl-C: start no waiting study
         end_children()
         raise
 
 
-def _send(writer: Connection, report: Path, study: str, parameters: dict[str, Any]) -> None:
+def _send(writer: Connection, study: str, run_one: Callable[[str], Execution]) -> None:
     """Run a study's notebook in a process of its own and send how it ended."""
     signal.set_wakeup_fd(-1)
     for number in REQUESTS:
         signal.signal(number, signal.SIG_DFL)
     end_with_parent()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    writer.send(_timed(report, study, parameters))
+    writer.send(_timed(study, run_one))
 
 
 @contextmanager
@@ -202,11 +209,11 @@ def _starting_processes() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
+def _timed(study: str, run_one: Callable[[str], Execution]) -> Execution:
     """Run a study's notebook and time the run. An exception fails this study only."""
     began = time.monotonic()
     try:
-        outcome = _run_one(report, study, parameters)
+        outcome = run_one(study)
     except Exception as error:  # noqa: BLE001 - see above
         outcome = Execution(f"{type(error).__name__}: {error}")
     return replace(outcome, seconds=round(time.monotonic() - began, 1))
@@ -238,10 +245,10 @@ def _nothing_worked(session: Session, study: str) -> str | None:
     return f"not one of {len(tried)} trials gave a result; the first: {tried[0].dated_reason}"
 
 
-def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
+def _run_one(report: Path, parameters: dict[str, Any], sites: Collection[str], study: str) -> Execution:
     if study in OF_ALL:
         write = write_comparison if study == COMPARISON else write_which_device
-        return Execution(write(rendering=report.name))
+        return Execution(write(rendering=sites))
     with temporary_folder() as folder:
         output = folder / f"{study}.ipynb"
         log = report / "logs" / f"{study}-kernel.log"

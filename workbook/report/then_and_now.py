@@ -19,8 +19,8 @@ from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS
 from workbook.report.html import write_template
 from workbook.show import Figure, plots
-from workbook.studies.values import span_of
-from workbook.words import NAN, NOT_MEASURED, VAGUE, VAGUE_DIGITS, half_width, heading, label, phrase
+from workbook.studies.values import told_span
+from workbook.words import NAN, NOT_MEASURED, heading, label, phrase
 
 PAGE = "then_and_now.html"
 HERE = "here"
@@ -100,7 +100,7 @@ def _printed(paper: Paper) -> list[Dot]:
         Dot(load_profile(name).title, choice_words(one.select), f"{paper.name} paper", value)
         for one in paper.figure_test.published
         for name in one.hardware
-        for value in (one.value if isinstance(one.value, tuple) else (one.value,))
+        for value in one.ends
     ]
 
 
@@ -123,6 +123,5 @@ def _span(dots: Sequence[Dot], test: Test) -> str:
     """Return the lowest and the highest value in the test's unit, with "about" where an interval is wide or missing."""
     of = METRICS[test.metric]
     unit, scale = ("times", 1.0) if test.shape == "ratio" else (of.unit, of.scale)
-    widths = [half_width(dot.value, dot.low, dot.high) for dot in dots if dot.source == HERE]
-    about = "" if all(width <= VAGUE for width in widths) else "about "
-    return about + span_of(pd.Series([scale * dot.value for dot in dots]), unit, VAGUE_DIGITS)
+    values = pd.DataFrame(dots)
+    return told_span(values if HERE in set(values["source"]) else values[["value"]], unit, scale)

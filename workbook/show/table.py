@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -43,6 +43,7 @@ EMPTY = "lk-empty"  # class of a table or figure without any value; the page lea
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
 Intervals = Literal["wide", "all"]
+RIVALS = ("mode", "side", "precision", "setting")  # columns whose values do the same work in other ways
 CURRENCY = "currency"  # stands for the unit that a device file names
 
 
@@ -56,6 +57,7 @@ class Table:
     heads: int = 1  # number of leading columns that name the row
     best_row: int | None = None
     reasons: Mapping[tuple[int, str], str] = field(default_factory=dict)  # (row, heading) -> why the value is missing
+    best_cells: frozenset[tuple[int, str]] = frozenset()  # (row, heading) of values that are clearly the best of a row
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         text = NOT_MEASURED if self.frame.empty else self.frame.to_string(index=False)
@@ -64,9 +66,19 @@ class Table:
         missing = [
             f"{configuration(self._row(row))}, {name}: {why}"
             for (row, name), why in self.reasons.items()
-            if row not in empty and why not in (NOT_RUN, NOT_MEASURED)  # an empty row shows its reason inline
+            if name in names and row not in empty  # an empty row shows its reason inline
+            if why not in (NOT_RUN, NOT_MEASURED)
         ]
-        table = table_html(self.frame, self.caption, heads=self.heads, best_row=self.best_row, reasons=self.reasons)
+        left_out = {f"{name}: {why}": None for (_, name), why in self.reasons.items() if name not in names}
+        missing += left_out
+        table = table_html(
+            self.frame,
+            self.caption,
+            heads=self.heads,
+            best_row=self.best_row,
+            reasons=self.reasons,
+            best_cells=self.best_cells,
+        )
         folded = drawn("reasons", "Missing values", missing)
         return {"text/plain": f"{self.caption}\n{text}".strip(), "text/html": table + folded}
 
@@ -82,6 +94,7 @@ class _Column:
     heading: str
     form: str  # a metric, `ratio`, `points` or `text`
     cells: pd.DataFrame  # value, low, high, reason
+    rivals: str = ""  # the same for columns that compare the modes of a row
 
 
 def table(
@@ -98,9 +111,11 @@ def table(
 
     `values` names metrics, or maps headings to metrics, text columns, or tables of `ratio` and `difference`. A pair of
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
-    A table's column `bound`, such as "at least ", stands before its values.
+    A table's column `bound`, such as "at least ", stands before its values. A column without any value is left out,
+    and its reasons are listed below the table.
     A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading that lacks the unit gets it.
-    `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
+    `across` makes a column per value of another column, such as "mode". The best of the modes in a row is bold if its
+    interval lies apart from those of the others. `best` is the metric whose best row is bold.
     `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs
     whose interval is wider than the value. Raise UserError for other `intervals`, and where `estimate` does.
 
@@ -132,9 +147,12 @@ def table(
         absent = [reasons.get((place, column.heading)) for column in columns]
         if columns and all(absent):
             frame.loc[place, columns[0].heading] = absent[0]
+    empty = [name for name, texts in cells.items() if {*texts} == {MISSING}]
+    frame = frame.drop(columns=empty if len(empty) < len(columns) else [])
     numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
     caption = "" if lacks_subject(caption) else caption
-    return Table(frame, numbers, caption, len(varying), _best_row(data, keys, names, across, best), reasons)
+    row = _best_row(data, keys, names, across, best)
+    return Table(frame, numbers, caption, len(varying), row, reasons, frozenset(_best_cells(columns)))
 
 
 def _keys(data: pd.DataFrame, names: list[str], values: Values) -> pd.DataFrame:
@@ -184,7 +202,7 @@ def _columns(
             spread_title = (
                 label(str(by), value) if given is None and len(metrics) == 1 else f"{title}, {label(str(by), value)}"
             )
-            yield _Column(_with_unit(spread_title, form), form, cells)
+            yield _Column(_with_unit(spread_title, form), form, cells, title if by in RIVALS else "")
 
 
 def _with_unit(title: str, form: str) -> str:
@@ -275,6 +293,21 @@ def _best_row(
     return int((keys == winner[names]).all(axis=1).to_numpy().argmax())
 
 
+def _best_cells(columns: Sequence[_Column]) -> Iterator[tuple[int, str]]:
+    """Yield row and heading of each value that is better than those of all rivals, beyond their intervals."""
+    for rivals in {column.rivals: None for column in columns if column.rivals}:
+        of = [column for column in columns if column.rivals == rivals]
+        better = metric_of(of[0].form).better
+        named = [column.cells[[*INTERVAL]].assign(name=column.heading) for column in of if better != "neither"]
+        for place, row in pd.concat(named).dropna(subset=["value"]).groupby(level=0) if named else ():
+            ends = row.assign(low=row["low"].fillna(row["value"]), high=row["high"].fillna(row["value"]))
+            ends = ends.sort_values("value", ascending=better == "less")
+            best, others = ends.iloc[0], ends.iloc[1:]
+            is_apart = best["low"] > others["high"].max() if better == "more" else best["high"] < others["low"].min()
+            if len(others) and is_apart:
+                yield int(place), str(best["name"])
+
+
 def table_html(
     frame: pd.DataFrame,
     caption: str = "",
@@ -284,6 +317,7 @@ def table_html(
     heads: int = 1,
     best_row: int | None = None,
     reasons: Mapping[tuple[int, str], str] = MappingProxyType({}),
+    best_cells: Set[tuple[int, str]] = frozenset(),
 ) -> Markup:
     """Return a frame of texts as an HTML table, escaped except `Markup`. The first `heads` columns name the row.
 
@@ -297,4 +331,5 @@ def table_html(
     is_empty = frame.empty or (bool(reasons) and all(map(all, absent)))
     classes = " ".join(filter(None, [kind, EMPTY if is_empty else ""]))
     columns = list(map(str, frame.columns))
-    return drawn("table", columns, texts, caption, name, classes, heads, absent, best_row)
+    best = [[(place, column) in best_cells for column in columns[heads:]] for place in range(len(frame))]
+    return drawn("table", columns, texts, caption, name, classes, heads, absent, best_row, best)

@@ -10,7 +10,18 @@ import pandas as pd
 from labkit.errors import UserError
 from workbook.results import is_report
 from workbook.results.columns import check_columns, check_kind, listed
-from workbook.words import INVERTED_BELOW, NAN, NOT_MEASURED, VAGUE_DIGITS, digits_of, label, number, points
+from workbook.words import (
+    INVERTED_BELOW,
+    NAN,
+    NOT_MEASURED,
+    VAGUE,
+    VAGUE_DIGITS,
+    digits_of,
+    half_width,
+    label,
+    number,
+    points,
+)
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
@@ -142,6 +153,20 @@ def span_of(values: pd.Series, unit: str = "", digits: int = 3) -> str:
     """
     low, high = (text_of(end, unit, digits) for end in (values.min(), values.max()))
     return high if low == high else f"{low.removesuffix(f' {unit}')} to {high}"
+
+
+def told_span(estimates: pd.DataFrame, unit: str = "", scale: float = 1.0) -> str:
+    """Return the lowest and the highest value of several rows for a sentence, with 2 digits.
+
+    It has "about" if the 95 % interval of a row is missing or wider than ±10 %. Printed values, without the columns
+    `low` and `high`, have none.
+
+    >>> told_span(pd.DataFrame({"value": [0.0032, 0.0036], "low": [0.0031, 0.003], "high": [0.0033, 0.004]}), "mJ", 1e3)
+    'about 3.2 to 3.6 mJ'
+    """
+    rows = estimates.to_dict("records") if "low" in estimates else []
+    about = "" if all(half_width(row["value"], row["low"], row["high"]) <= VAGUE for row in rows) else "about "
+    return about + span_of(scale * estimates["value"], unit, VAGUE_DIGITS)
 
 
 def largest(estimates: pd.DataFrame) -> pd.Series:
