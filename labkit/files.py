@@ -55,12 +55,14 @@ def rewriting(path: Path) -> Iterator[BinaryIO]:
 def temporary_folder(within: str | None = None) -> Iterator[Path]:
     """Yield a private folder that exists within this context. Remove those that killed processes have left beside it.
 
-    Its name tells the host and the process, because hosts and containers may share the place. It is short: a socket in
-    it has a path of at most about 100 characters.
+    Its name tells the host, the numbering of its processes (a container may have its own) and the process, because
+    hosts and containers may share the place. It is short: a socket in it has a path of at most about 100 characters.
     """
     import psutil
 
-    own, alive = f"labkit-{zlib.crc32(platform.node().encode()):08x}-", set(map(str, psutil.pids()))
+    numbering = Path("/proc/self/ns/pid")
+    place = f"{platform.node()} {numbering.readlink() if numbering.is_symlink() else ''}"
+    own, alive = f"labkit-{zlib.crc32(place.encode()):08x}-", set(map(str, psutil.pids()))
     for left in Path(within or tempfile.gettempdir()).glob(f"{own}*"):
         if left.name.removeprefix(own).partition("-")[0] not in alive:
             shutil.rmtree(left, ignore_errors=True)  # another user's folder stays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -168,3 +169,13 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_one_and_others_ar
             assert sorted(tmp_path.iterdir()) == sorted([foreign, used, own])
         alive.stdin.close()
     assert list(tmp_path.iterdir()) == [foreign]
+
+
+def test_a_container_that_shares_the_place_removes_no_folder_of_its_host(tmp_path: Path) -> None:
+    own_numbers = ["unshare", "--pid", "--fork"]
+    if not shutil.which("unshare") or subprocess.run([*own_numbers, "true"], capture_output=True).returncode:
+        pytest.skip("this machine gives its users no own numbers of processes")
+    apart = [*own_numbers, "--mount-proc", sys.executable, "-c", HOLD, str(tmp_path)]
+    with temporary_folder(str(tmp_path)) as own:
+        subprocess.run(apart, stdin=subprocess.DEVNULL, check=True, stdout=subprocess.DEVNULL)
+        assert own.exists()
