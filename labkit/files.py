@@ -62,9 +62,10 @@ def temporary_folder(within: str | None = None) -> Iterator[Path]:
 
     numbering = Path("/proc/self/ns/pid")
     place = f"{platform.node()} {numbering.readlink() if numbering.is_symlink() else ''}"
-    own, alive = f"labkit-{zlib.crc32(place.encode()):08x}-", set(map(str, psutil.pids()))
+    own = f"labkit-{zlib.crc32(place.encode()):08x}-"
     for left in Path(within or tempfile.gettempdir()).glob(f"{own}*"):
-        if left.name.removeprefix(own).partition("-")[0] not in alive:
+        # Processes are listed after the folder was found, because another process may have just begun with it.
+        if left.name.removeprefix(own).partition("-")[0] not in map(str, psutil.pids()):
             shutil.rmtree(left, ignore_errors=True)  # another user's folder stays
     with tempfile.TemporaryDirectory(prefix=f"{own}{os.getpid()}-", dir=within, ignore_cleanup_errors=True) as folder:
         yield Path(folder)

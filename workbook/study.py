@@ -303,12 +303,12 @@ class OpenStudy(Planner):
             records = self._selected()
             SHOWN.update(records=len(records.records), host=records.host_id, passes=None)
             records = _without_other_code(records, trials)
-        records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
+        asked = trials if records.scale == self.scale else []
         if not is_report():
             self._check_recorded(records, trials)
             if self.measures_here:
                 _warn_of_uneven(records)
-        return Results([records], partial(other_hosts, [records]))
+        return Results([records], partial(other_hosts, [records]), asked)
 
     def _selected(self) -> StudyRecords:
         """Return the records that pages of the profile show."""

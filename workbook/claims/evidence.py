@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -28,6 +28,9 @@ from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
 from workbook.trials.parts import Exchange, Storage, fields_of
 from workbook.trials.trial import ASKED_AFTER, Trial
+
+if TYPE_CHECKING:
+    from workbook.claims.verdict import Finding
 
 # Fields that only a trial of several devices can set.
 BETWEEN_DEVICES = tuple(name for name in fields_of(Exchange) if name != "devices")
@@ -129,6 +132,7 @@ class Evidence:
     results: Callable[[str, str], StudyRecords]
     others: Callable[[str, str], Sequence[StudyRecords]] = lambda _, __: ()
     unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, by `results`
+    findings: dict[str, Finding] = field(default_factory=dict)  # claim id -> what `judge` has found
     _sides: dict[tuple[str, str], list[Side]] = field(default_factory=dict)  # each table is made once
 
     def sides(self, study: str, *, across: bool) -> list[Side]:

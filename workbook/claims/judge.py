@@ -23,7 +23,14 @@ from workbook.words import listing
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
-    """Judge one claim by the available records."""
+    """Judge one claim by the available records, once for the same evidence."""
+    found = evidence.findings.get(claim.id)
+    if found is None or (found.paper, found.claim) != (paper, claim):
+        found = evidence.findings[claim.id] = _judge(paper, claim, evidence)
+    return found
+
+
+def _judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
     verdict, reason = _together(tests)
     return Finding(paper, claim, verdict, reason, scope(paper, tests), tests, not_judged(claim.statement, tests))

@@ -268,21 +268,30 @@ def rules_of(text: bytes) -> dict[str, str]:
 
 def _versions(path: Path) -> list[tuple[str, dict[str, str]]]:
     """Return the time and the rules of each committed version, the newest first; [] without git or all its history."""
+    log = history(path.parent, path.name)
+    return _parsed(path, log) if log else []
+
+
+def history(folder: Path = PAPERS, name: str = ".") -> str:
+    """Return hash and time of each commit that changed a paper, by default any; empty without git or all its history.
+
+    The same history of the same papers gives the same `committed`, which takes seconds to read.
+    """
     try:
-        if _git(path.parent, "rev-parse", "--is-shallow-repository").strip() != b"false":
-            return []
-        log = _git(path.parent, "log", "--first-parent", "--format=%H %ct", "--diff-filter=AM", "--", path.name)
-        return _parsed(path, log)
+        if _git(folder, "rev-parse", "--is-shallow-repository").strip() != b"false":
+            return ""
+        log = _git(folder, "log", "--first-parent", "--format=%H %ct", "--diff-filter=AM", "--", name)
+        return log.decode("ascii")
     except (OSError, subprocess.CalledProcessError):
-        return []
+        return ""
 
 
 @cache  # a site asks twice, and reading all versions takes seconds
-def _parsed(path: Path, log: bytes) -> list[tuple[str, dict[str, str]]]:
+def _parsed(path: Path, log: str) -> list[tuple[str, dict[str, str]]]:
     """Return the versions of a file that git's log lists."""
     commits = [line.split() for line in log.splitlines()]
-    names = b"\n".join(commit + f":./{path.name}".encode() for commit, _ in commits)
-    left = _git(path.parent, "cat-file", "--batch", given=names)
+    names = "\n".join(f"{commit}:./{path.name}" for commit, _ in commits)
+    left = _git(path.parent, "cat-file", "--batch", given=names.encode())
     versions = []
     for _, seconds in commits:
         head, left = left.split(b"\n", 1)  # the object's id, its kind and its size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 from labkit.errors import LabkitError
 from workbook.claims import Evidence, Findings, judge_all
@@ -15,6 +15,7 @@ from workbook.records.store import Store
 from workbook.registry import STUDIES, find_study
 from workbook.results import Results as Recorded
 from workbook.results import records_of_host, reports_folder, study_records
+from workbook.results.load import kept
 from workbook.results.study_records import StudyRecords as Results
 
 
@@ -22,7 +23,15 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
     """Return the records that judge the claims, seen from `profile`; with None, all recorded profiles count alike.
 
     `here` is this host's id: its records come before those of other hosts. `known` are records that were already read.
+    Within `kept_records` the evidence is one with its tables and findings, unless `known` are other records.
     """
+    here = here if here and any(reports_folder().glob(f"*/records/{here}")) else None
+    seen = kept(partial(_evidence, profile, here, ()), "evidence", profile, here)
+    same = all(seen.results(of.profile.name, of.study.id).records == of.records for of in known)
+    return seen if same else _evidence(profile, here, known)
+
+
+def _evidence(profile: str | None, here: str | None, known: Sequence[Results]) -> Evidence:
     given = {(results.profile.name, results.study.id): results for results in known}
     names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
     unreadable: dict[tuple[str, str], str] = {}
@@ -66,4 +75,4 @@ def recorded(seen: Evidence) -> Recorded:
 
 def verdicts(seen: Evidence, study: str | None = None) -> Findings:
     """Return the findings on the claims of a study, or on all claims."""
-    return Findings(judge_all(load_papers(), seen, study))
+    return Findings(judge_all(kept(load_papers, "papers"), seen, study))

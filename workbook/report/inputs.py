@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.files import replacing
-from workbook.claims.papers import committed
+from workbook.claims.papers import history
 from workbook.hardware.host import Host
 from workbook.hardware.profile import PRICES
 from workbook.paths import ROOT, notebook_of, reports_folder
@@ -47,8 +47,9 @@ class Seals:
     ) -> None:
         self._report = report
         inputs = _inputs(host, parameters)
-        sites = sorted({*rendering, *(page.parent.name for page in report.parent.glob("*/index.html"))})
-        of_all = json.dumps([sites, committed()])
+        pages = report.parent.glob("*/index.html")
+        sites = sorted({report.name, *rendering, *(page.parent.name for page in pages)} - {"comparison"})
+        of_all = json.dumps([sites, history()])
         self._inputs = {study: _hash(inputs, *sites, files=[notebook_of(study)]) for study in studies}
         self._inputs |= {page: _hash(self._inputs.get(page, ""), of_all) for page in OF_ALL}
         self._inputs[INDEX] = _hash(inputs, of_all, host.source, str(host.commit))

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
-from workbook.claims import Evidence, Findings
+from workbook.claims import Evidence
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, verdicts
 from workbook.hardware.host import Host
@@ -160,11 +160,10 @@ LINKS = [
 
 
 class Shown(NamedTuple):
-    """What a site shows of a profile: the evidence, the results of the profile's studies, and the verdicts."""
+    """What a site shows of a profile: the evidence, and the results of the profile's studies."""
 
     seen: Evidence
     results: Results
-    findings: Findings
 
 
 def shown_of(profile: Profile, host: Host) -> Shown:
@@ -175,7 +174,7 @@ def shown_of(profile: Profile, host: Host) -> Shown:
         selected,
         lambda: [other for shown in selected for other in seen.others(profile.name, shown.study.id) if other],
     )
-    return Shown(seen, results, verdicts(seen))
+    return Shown(seen, results)
 
 
 def write_site(
@@ -192,7 +191,8 @@ def write_site(
     `shown` is what `shown_of` has returned for the same records. `sites` are profiles whose sites are made too.
     """
     runs = read_runs(report)
-    seen, results, findings = shown or shown_of(profile, host)
+    seen, results = shown or shown_of(profile, host)
+    findings = verdicts(seen)
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, results, findings)

@@ -22,6 +22,7 @@ from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.files import replacing, temporary_folder
+from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.profile import Profile
 from workbook.lifetime import REQUESTS, end_children, end_with_parent
 from workbook.paths import as_typed, notebook_of
@@ -143,12 +144,13 @@ def _executed(
 
     Each has a process of its own, forked from this one after the imports: the environment holds a kernel's folders,
     and a process that dies fails only its page. `prepare` reads the records of the site: several pages begin with what
-    it has read, and beside a single page it runs meanwhile.
+    it has read, and beside a single page it runs meanwhile. The claims are judged beside the first pages.
     """
     for module in IMPORTED if studies else ():
         import_module(module)
-    if len(studies) > 1:
-        prepare().results.frame(hosts="all")  # which pages show too
+    if len(studies) > 1:  # read once what the pages show
+        recorded(evidence(None)).frame()
+        prepare().results.frame(hosts="all")
     gc.freeze()  # a collection in a forked process would copy all that it shares with this one
     fork, waiting, running = get_context("fork"), [*studies], dict[Any, tuple[str, Any]]()
     outcomes: dict[str, Execution] = {}  # not yet yielded: pages link what the comparison finds
@@ -162,7 +164,7 @@ def _executed(
                     process.start()
                 ends[1].close()
                 running[ends[0]] = study, process
-            prepare()
+            verdicts(prepare().seen)  # pages that begin later show them too
             connections: list[Any] = wait(list(running))
             for ended in connections:
                 study, process = running.pop(ended)

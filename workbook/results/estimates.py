@@ -242,9 +242,14 @@ def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, A
 
 
 def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
-    """Return the columns of `IDENTITY` and `EQUAL` that are not in `by` and have several values."""
+    """Return the columns of `IDENTITY` and `EQUAL` that have several values within a group of `by`."""
     names = [name for name in (*IDENTITY, *EQUAL) if name in data and name not in by]
-    return [name for name in names if data[name].nunique(dropna=False) > 1]
+    names = [name for name in names if data[name].nunique(dropna=False) > 1]
+    if not (by and names):
+        return names
+    group = data.groupby(list(by), sort=False, observed=True, dropna=False).ngroup().to_numpy()
+    values = {name: pd.factorize(data[name], use_na_sentinel=False)[0] for name in names}
+    return [name for name, of in values.items() if len(np.unique(group * len(data) + of)) > len(np.unique(group))]
 
 
 def _check_side_by_side(data: pd.DataFrame, by: Sequence[str]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from labkit.errors import UserError
 from workbook.hardware.host import read_host
@@ -22,13 +22,13 @@ from workbook.results.table import Results
 REPORT_VARIABLE = "LABKIT_REPORT"  # environment variable of the kernels of `make report` and `make render`
 
 
-# What `records_of_host` has selected, by its arguments; None while nothing is kept.
-_KEPT: dict[tuple[Any, ...], StudyRecords] | None = None
+Kept = TypeVar("Kept")
+_KEPT: dict[tuple[Any, ...], Any] | None = None  # what `kept` has made; None outside of `kept_records`
 
 
 @contextmanager
 def kept_records() -> Iterator[None]:
-    """Select the records of a study and host once within this context, also in processes that are forked there.
+    """Make what is `kept` once within this context, also for the processes that are forked there.
 
     Records that are added meanwhile do not count.
     """
@@ -38,6 +38,16 @@ def kept_records() -> Iterator[None]:
         yield
     finally:
         _KEPT = None
+
+
+def kept(make: Callable[[], Kept], *place: Any) -> Kept:
+    """Return what `make` returns; within `kept_records` it is made once for each `place`."""
+    if _KEPT is None:
+        return make()
+    if place not in _KEPT:
+        _KEPT[place] = make()
+    found: Kept = _KEPT[place]
+    return found
 
 
 def is_report() -> bool:
@@ -130,23 +140,21 @@ def records_of_host(
     records, places = read_together(store, study.id, host_id, scale=asked[0], planned=planned)
     scale = scale or scale_to_show(records) or asked[0]
     keys = planned if scale == asked[0] else None
+
+    def selected() -> StudyRecords:
+        shown = at_scale(records, scale, keys)
+        return StudyRecords(
+            study=study,
+            profile=profile,
+            scale=scale,
+            host_id=host_id,
+            host=read_host(store.report, host_id),
+            records=shown,
+            lines={(record.key, record.pass_number): places[id(record)][1] for record in shown},
+            files={name: store.path(host_id, name).name for name in {study.id, *(record.study for record in shown)}},
+            rounds=(rounds_complete(records, scale), rounds_planned(records, scale)),
+            store=store,
+        )
+
     place = (store.report, profile.name, study.id, host_id, scale, None if keys is None else frozenset(keys))
-    if _KEPT is not None and place in _KEPT:
-        return _KEPT[place]
-    shown = at_scale(records, scale, keys)
-    files = {name: store.path(host_id, name).name for name in {study.id, *(record.study for record in shown)}}
-    kept = StudyRecords(
-        study=study,
-        profile=profile,
-        scale=scale,
-        host_id=host_id,
-        host=read_host(store.report, host_id),
-        records=shown,
-        lines={(record.key, record.pass_number): places[id(record)][1] for record in shown},
-        files=files,
-        rounds=(rounds_complete(records, scale), rounds_planned(records, scale)),
-        store=store,
-    )
-    if _KEPT is not None:
-        _KEPT[place] = kept
-    return kept
+    return kept(selected, *place)

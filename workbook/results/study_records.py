@@ -47,7 +47,6 @@ class StudyRecords:
     files: dict[str, str] = field(default_factory=dict)  # study -> name of its file of records, which may be compressed
     store: Store | None = None  # where the records were read
     rounds: tuple[int, int] = (0, 0)  # complete and planned; a round is one pass of all trials that have so many
-    asked: tuple[Trial, ...] = ()  # trials of the current plan at this scale; () if unknown
 
     def __repr__(self) -> str:
         return f"{self.study.id} of {self.profile.name}: {self.describe()}"

@@ -62,10 +62,12 @@ class Results:
     """Recorded results of one or several studies; a notebook displays a short summary.
 
     `selected` are the records that a page shows, from one host per study. `others` returns those of the other hosts.
+    `asked` are the trials of the current plan at their scale; empty if unknown.
     """
 
     selected: Sequence[StudyRecords]
     others: Callable[[], Sequence[StudyRecords]] = tuple
+    asked: Sequence[Trial] = ()
 
     def frame(self, *, hosts: str = "selected") -> pd.DataFrame:
         """Return one row per trial, host and pass. `hosts` is "selected" (those that the pages show) or "all".
@@ -80,7 +82,9 @@ class Results:
 
     def rows(self, trial: Trial) -> pd.DataFrame:
         """Return the rows of `frame()` of one configuration; it must have records."""
-        return self._selected.iloc[self._places[trial]]
+        places = self._places[trial]
+        in_one_part = len(places) == places[-1] - places[0] + 1
+        return self._selected.iloc[slice(places[0], places[-1] + 1) if in_one_part else places]
 
     @cached_property
     def on_all_hosts(self) -> Results:

@@ -120,8 +120,8 @@ def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str
 
 
 def _first_failure(group: pd.DataFrame) -> dict[str, Any]:
-    failed = group[group["status"] != "ok"] if "status" in group else group
-    rows: list[dict[str, Any]] = failed.head(1).to_dict("records")
+    failed = group["status"] != "ok" if "status" in group else pd.Series(True, group.index)
+    rows: list[dict[str, Any]] = group[failed].head(1).to_dict("records") if failed.any() else []
     return rows[0] if rows else {}
 
 

@@ -85,7 +85,7 @@ def summary(results: Results) -> pd.DataFrame:
             uneven = sum(map(bool, map(doubts, timed)))
             rows["Runs with an unsteady warm-up or uneven blocks"] = f"{uneven} of {len(timed)}"
         rows["Runs per configuration"] = span_of(frame.groupby("key_hash").size())
-    planned = {without_data(trial) for records in results.selected for trial in records.asked}
+    planned = {without_data(trial) for trial in results.asked}
     if planned:
         recorded = {configuration(trial) for records in results.selected for trial in records.by_trial}
         rows["Planned configurations without records"] = (
