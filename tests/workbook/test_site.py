@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from bs4 import BeautifulSoup, Tag
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.workbook.made_telemetry import PAPERS, hopper, made
-from workbook.claims.papers import Paper, committed
+from workbook.claims.papers import Paper
 from workbook.claims.reports import evidence, recorded
 from workbook.hardware.host import Host
 from workbook.hardware.profile import load_profile
@@ -172,9 +171,6 @@ def executed(path: Path, *shown: Any, **scraps: Any) -> None:
     path.write_text(json.dumps(new_notebook(cells=cells)), encoding="utf-8")
 
 
-committed_once = cache(committed)
-
-
 @contextmanager
 def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytest.MonkeyPatch]:
     """Use this folder for reports. Take papers that are already read and draw no pictures, which saves time."""
@@ -182,8 +178,6 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
         patch.setenv("LABKIT_REPORTS", str(reports))
         patch.setattr("workbook.claims.reports.load_papers", lambda: list(papers))
         patch.setattr("workbook.show.figure.Figure.svg", lambda *_: "<svg/>")
-        for module in ("pages", "inputs"):
-            patch.setattr(f"workbook.report.{module}.committed", committed_once)
         yield patch
 
 

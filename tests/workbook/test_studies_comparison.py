@@ -24,7 +24,6 @@ from tests.workbook.test_site import (
     A,
     B,
     C,
-    committed_once,
     executed,
     passes_of,
     put,
@@ -267,7 +266,6 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     monkeypatch.setattr(compare, "execute", stub())
     monkeypatch.setattr(compare, "this_host", lambda **_: HERE)
-    monkeypatch.setattr(compare, "committed", committed_once)
     monkeypatch.setattr("workbook.show.figure.Figure.svg", lambda *_: "<svg/>")  # drawing takes most of the time
     return tmp_path
 
