@@ -5,8 +5,6 @@ The titles of the page's figures go into the PNG file as text, so that a test ca
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.browser.checks import ARGUMENTS, chromium, why_not
 from workbook.paths import ROOT
 
@@ -15,12 +13,12 @@ KEY = "Titles"
 _SIZE = {"width": 1280, "height": 920}
 
 
-def titles_of(index: Path) -> str:
-    """Return the page's title and those of its figures, a line each."""
+def titles_of(page: str) -> str:
+    """Return the titles of a page's figures, a line each."""
     from bs4 import BeautifulSoup
 
-    page = BeautifulSoup(index.read_text(encoding="utf-8"), "html.parser")
-    return "\n".join(" ".join(title.get_text().split()) for title in page.select("h1, .lk-title"))
+    titles = BeautifulSoup(page, "html.parser").select(".lk-title")
+    return "\n".join(" ".join(title.get_text().split()) for title in titles)
 
 
 def main() -> int:
@@ -40,7 +38,7 @@ def main() -> int:
         page.screenshot(path=PICTURE)
         browser.close()
     texts = PngInfo()
-    texts.add_text(KEY, titles_of(index))
+    texts.add_text(KEY, titles_of(index.read_text(encoding="utf-8")))
     Image.open(PICTURE).save(PICTURE, pnginfo=texts, optimize=True)
     return 0
 
