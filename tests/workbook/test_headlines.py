@@ -54,7 +54,7 @@ def test_the_committed_records_support_every_sentence() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finding_is_short_and_its_results_come_from_records(name: str) -> None:
     (entry,) = [of for of in headlines._ENTRY.finditer(SENTENCES.read_text(encoding="utf-8")) if of["name"] == name]
-    typed = re.sub(r"\{\w+\}|batch \d+", "", entry["sentence"])
+    typed = re.sub(r"\{\w+\}|batch \d+|\d+ px", "", entry["sentence"])
     assert not re.search(r"(?<![\w-])\d", typed), "a result is no typed number"
     assert re.search(r"\d", title_of(name))
     assert all(len(part.split()) < 25 for part in re.split(r"(?<=\.) ", title_of(name)))
