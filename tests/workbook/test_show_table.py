@@ -192,7 +192,7 @@ def test_a_column_without_any_value_is_left_out_and_its_reason_is_listed() -> No
     data = made([("vgg16", 64, "strict FP32", [1000, 1010, 990]), ("vgg16", 256, "strict FP32", [1000, 2000, 3000])])
     shown = table(data.assign(utilisation=NAN), "batch", ["images_per_s", "utilisation"])
     assert shown.frame.columns.tolist() == ["batch", "images/s"]
-    assert [item.get_text() for item in page(shown).select("details li")] == [f"{heading('utilisation')}: not measured"]
+    assert [item.get_text() for item in page(shown).select("details li")] == [f"no value of {heading('utilisation')}"]
 
 
 def test_the_best_mode_of_a_row_is_bold_if_its_interval_lies_apart() -> None:

@@ -69,8 +69,11 @@ class Table:
             if name in names and row not in empty  # an empty row shows its reason inline
             if why not in (NOT_RUN, NOT_MEASURED)
         ]
-        left_out = {f"{name}: {why}": None for (_, name), why in self.reasons.items() if name not in names}
-        missing += left_out
+        missing += dict.fromkeys(
+            f"no value of {name}" if why in (NOT_RUN, NOT_MEASURED) else f"{name}: {why}"
+            for (_, name), why in self.reasons.items()
+            if name not in names
+        )
         table = table_html(
             self.frame,
             self.caption,
