@@ -21,6 +21,7 @@ from workbook.hardware.host import Host
 from workbook.hardware.profile import PRICES
 from workbook.paths import ROOT, notebook_of, reports_folder
 from workbook.registry import COMPARISON, OF_ALL, WHICH_DEVICE
+from workbook.report.documents import DOCUMENTS
 from workbook.report.elsewhere import FILE as TESTED
 from workbook.report.glossary import GLOSSARY
 from workbook.report.headlines import FILE as FINDINGS
@@ -92,7 +93,7 @@ def _inputs(host: Host, parameters: dict[str, Any]) -> str:
     machine = {name: value for name, value in host.as_dict().items() if name not in ("commit", "source")}
     given = {name: value for name, value in os.environ.items() if name.startswith("LABKIT_")}
     packages = sorted({path.name for place in sys.path for path in Path(place or ".").glob("*.dist-info")})
-    further = [ROOT / PRICES, ROOT / GLOSSARY, SENTENCES]
+    further = [ROOT / PRICES, ROOT / GLOSSARY, SENTENCES, *(ROOT / file for file, _ in DOCUMENTS.values())]
     measured = [path for of in MEASURED for path in reports_folder().glob(f"*/{of}/**/*") if path.is_file()]
     facts = [machine, platform.node(), given, packages, parameters]
     return _hash(json.dumps(facts, sort_keys=True, default=str), files=[*_code(), *further, *measured])

@@ -32,6 +32,7 @@ from workbook.report import scraps
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
 from workbook.report.exchange import FILES, write_exchange
+from workbook.report.documents import DOCUMENTS, OWN_NETWORK, documents, title_and_text
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.glossary import PAGE, glossary
 from workbook.report.headlines import read_findings
@@ -156,6 +157,7 @@ LINKS = [
     ("claims.html", "Claims"),
     ("fingerprint.html", "Machines and software"),
     (PAGE, "Glossary"),
+    *documents(),
 ]
 
 
@@ -206,8 +208,14 @@ def write_site(
         "On": host.summary(),
         "Reproduce": command,
     }
-    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=[*LINKS[:2], LINKS[3]])
-    write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=LINKS[:3], words=glossary())
+    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=[*LINKS[:2], *LINKS[3:]])
+    write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=[*LINKS[:3], *LINKS[4:]], words=glossary())
+    for page, (_, name) in DOCUMENTS.items():
+        heading, text = title_and_text(page)
+        others = [link for link in LINKS if link[0] != page]
+        write_template(
+            report / page, "document.html.j2", title=profile.title, links=others, name=name, heading=heading, text=text
+        )
     rows = {
         study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
     }
@@ -317,6 +325,7 @@ def _study_row(
         return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page)
     if not measured:
         asked = " NETWORK=mine.py" if study == YOUR_NETWORK else ""
+        page = page or (OWN_NETWORK if study == YOUR_NETWORK else "")
         return StudyRow(question, "not measured", "", f"make report {again}{asked}" if runnable else "", page)
     if not run or not page:
         return StudyRow(question, "not rendered", "It has records.", f"make render {again}")

@@ -16,8 +16,9 @@ class Progress:
         self._total, self._done = total, done
         self._printed_s = time.monotonic()
         self._bar: Any = None
-        # A closed stderr is None.
-        if (sys.stderr and sys.stderr.isatty()) or "ipykernel" in sys.modules:
+        # A closed stderr is None. A report imports ipykernel to render pages, so only the stream tells a notebook.
+        in_notebook = type(sys.stderr).__module__ == "ipykernel.iostream"
+        if in_notebook or (sys.stderr and sys.stderr.isatty()):
             from tqdm import tqdm  # the text bar: the widget needs ipywidgets, and shows nothing in a page
 
             form = "{desc}: {n_fmt}/{total_fmt} |{bar:20}| {postfix}"

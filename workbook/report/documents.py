@@ -1,0 +1,67 @@
+"""The documents of `docs/` that readers of a site need: a page for each.
+
+Links between these documents lead to their pages. A site is also read without the repository, so other links to its
+files become plain text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from html import escape
+from typing import Final
+
+import mistune
+from markupsafe import Markup
+
+from workbook.paths import ROOT
+
+OWN_NETWORK: Final = "own_network.html"
+# The page of a document -> its file and its name in the navigation.
+DOCUMENTS: Final = {
+    "reviewing.html": ("docs/reviewing.md", "Check it yourself"),
+    OWN_NETWORK: ("docs/own_network.md", "Your own network"),
+}
+_PAGES = {file: page for page, (file, _) in DOCUMENTS.items()} | {"docs/glossary.md": "glossary.html"}
+
+
+def title_and_text(page: str) -> tuple[str, Markup]:
+    """Return the heading of a page's document, and the rest of the document as HTML."""
+    file = DOCUMENTS[page][0]
+    heading, _, text = (ROOT / file).read_text(encoding="utf-8").partition("\n")
+    to_html = mistune.create_markdown(renderer=_Page(posixpath.dirname(file)), plugins=["table"])
+    return heading.removeprefix("# "), Markup(to_html(text))  # noqa: S704 - the renderer escapes texts
+
+
+class _Page(mistune.HTMLRenderer):
+    """HTML of a document in a folder of the repository, with the tables of the other pages."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(escape=True)
+        self._folder = folder
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        """Return a link to the web or to a page of the site, or the text alone."""
+        is_elsewhere = url.startswith("https://")
+        file, _, place = url.partition("#")
+        page = url if is_elsewhere else _PAGES.get(posixpath.normpath(posixpath.join(self._folder, file)))
+        anchor = f"#{place}" if page and place and not is_elsewhere else ""
+        return f'<a href="{escape(page + anchor)}">{text}</a>' if page else text
+
+    def table(self, text: str) -> str:
+        """Return a table that scrolls in its frame."""
+        return (
+            f'<div class="lk-scroll" role="region" tabindex="0" aria-label="table"><table class="lk-table">{text}'
+            "</table></div>"
+        )
+
+    def table_cell(self, text: str, align: str | None = None, head: bool = False) -> str:  # noqa: FBT001, FBT002 - mistune's
+        """Return a cell; a column that is aligned to the right has numbers."""
+        if head:
+            return f'<th scope="col">{text}</th>'
+        return f'<td class="{"n" if align == "right" else "lk-words"}">{text}</td>'
+
+
+
+def documents() -> list[tuple[str, str]]:
+    """Return links (address, name) to the documents."""
+    return [(page, name) for page, (_, name) in DOCUMENTS.items()]
