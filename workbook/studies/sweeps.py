@@ -27,6 +27,17 @@ def levels_off(rates: pd.DataFrame, by: str = "mode") -> pd.Series:
     return rates[rates["value"] >= NEAR_PEAK * peak].groupby(by)["batch"].min()
 
 
+def timed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose rates pages show: those without energy windows, and traced ones, whose windows time them.
+
+    Other rows with energy windows repeat a configuration.
+
+    >>> timed(pd.DataFrame({"energy_windows": [0, 1, 1], "traced_iterations": [5, 0, 5]})).index.tolist()
+    [0, 2]
+    """
+    return frame[(frame["energy_windows"] == 0) | (frame["traced_iterations"] > 0)]
+
+
 def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.DataFrame:
     """Return the rows of the fastest configuration, which the columns `of` identify, in each group of `by`.
 

@@ -24,8 +24,7 @@ def trials(lab: Planner) -> list[Trial]:
     """Return each network's modes at its batch sizes in training, or in prediction if it is not trained.
 
     The largest batch is traced, and on a GPU its energy is measured. Unless a sweep has `every_mode`, the smaller
-    batches run in strict FP32 alone, and energy is that of strict FP32 and of the last engine. A trained network that
-    also predicts does so at its largest batch, without energy.
+    batches run in strict FP32 alone. A trained network that also predicts does so at its largest batch.
     """
     sweep = lab.sweep
     asked = [_of_network(lab, kind, name) for kind in KINDS for name in sweep[kind]]
@@ -50,9 +49,7 @@ def _of_network(lab: Planner, kind: str, name: str) -> list[Trial]:
 
 def _axes(mode: Recipe, batches: Sequence[int], sweep: Sweep, *, is_first: bool) -> list[Recipe]:
     is_strict = is_first and mode.get("precision", "fp32") == "fp32" and mode.get("engine", "eager") == "eager"
-    is_end = sweep["every_mode"] or is_strict or (is_first and mode.get("engine") == sweep["engines"][-1])
-    swept = batches if sweep["every_mode"] or is_strict else [max(batches)]
-    return axes_of(swept, {**sweep, "energy_windows": sweep["energy_windows"] if is_end else 0})
+    return axes_of(batches if sweep["every_mode"] or is_strict else [max(batches)], sweep)
 
 
 def rated(frame: pd.DataFrame) -> pd.DataFrame:

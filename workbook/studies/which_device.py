@@ -28,6 +28,7 @@ from workbook.predict.laws import exponents
 from workbook.predict.published import Network, load_published
 from workbook.results import Results, is_report
 from workbook.show.frames import estimates
+from workbook.studies import sweeps
 from workbook.studies.comparison import ALIKE, CONFIGURATION, in_generations
 from workbook.studies.profile import COMPUTE, LAUNCH, MEMORY, NEAR_PEAK, NO_UNIT, PIPES, UNKNOWN, WAITS
 from workbook.studies.values import one_of_column, share
@@ -87,7 +88,7 @@ def workload(frame: pd.DataFrame, **asked: Any) -> pd.DataFrame:
     for name, value in asked.items():
         same = rows[rows[name] == one_of_column(rows, name, value)] if value else rows
         rows = same if len(same) else rows
-    timed = rows[(rows["energy_windows"] == 0) & (rows["status"] == "ok")]
+    timed = sweeps.timed(rows[rows["status"] == "ok"])
     means = timed.groupby([*ALIKE, "profile"], dropna=False)[RATE].mean().dropna().reset_index()
     counts = means.groupby(ALIKE, dropna=False)["profile"].transform("nunique")
     best = means.assign(devices_with=counts).sort_values(["devices_with", RATE]).tail(1)
@@ -107,7 +108,7 @@ def rates(rows: pd.DataFrame, kernels: pd.DataFrame, profiles: Sequence[Profile]
     `rows` are of `workload`, and `kernels` those of its traces by class. Intervals are 95 % over runs where measured,
     and 80 % where predicted. A published rate is of another loop and batch, so it has no interval.
     """
-    timed = once(rows[rows["energy_windows"] == 0])
+    timed = once(sweeps.timed(rows))
     of_energy = once(rows[rows["energy_windows"] > 0])
     measured = estimates(timed, RATE, ["profile"]).set_index("profile")
     energy = estimates(of_energy, ENERGY, ["profile"]).set_index("profile")

@@ -59,12 +59,11 @@ def trials(lab: Planner) -> list[Trial]:
 
 
 def axes_of(batches: Sequence[int], sweep: Sweep) -> list[Recipe]:
-    """Return the axes of a network's trials: the traced largest batch, the other batches, the windows of energy."""
-    largest, windows = max(batches), sweep["energy_windows"]
+    """Return the axes of a network's trials: the largest batch with its trace and its energy, and the other batches."""
+    largest = max(batches)
     return [
-        {"batch": largest, "traced_iterations": sweep["traced_iterations"]},
+        {"batch": largest, **{name: sweep[name] for name in ("traced_iterations", "energy_windows")}},
         {"batch": [batch for batch in batches if batch != largest]},
-        {"batch": largest if windows else [], "energy_windows": windows},
     ]
 
 
@@ -164,7 +163,7 @@ def beside(lab: Planner, own: pd.DataFrame) -> pd.DataFrame:
             )
             recorded.append(frame[alone].assign(task=task, samples_per_s=frame["images_per_s"]))
     rows = pd.concat([own, *recorded], ignore_index=True)
-    rows = rows[(rows["energy_windows"] == 0) & rows["samples_per_s"].notna()]
+    rows = sweeps.timed(rows).dropna(subset=["samples_per_s"])
     by = ["model", "image_px", "task", "batch"]
     means = rows.groupby([*by, "mode"])["samples_per_s"].mean().reset_index()
     is_fastest = means["samples_per_s"] == means.groupby(by)["samples_per_s"].transform("max")
