@@ -23,7 +23,7 @@ from bs4 import BeautifulSoup
 from pandas.api.types import is_numeric_dtype
 
 from tests.conftest import SLOW
-from tests.notebooks.cuts import CUTS, RecordSet, write_records
+from tests.notebooks.cuts import CUTS, RecordSet, shown_records, write_records
 from workbook import study
 from workbook.hardware.host import this_host
 from workbook.hardware.profile import load_profile
@@ -263,3 +263,26 @@ def test_the_power_page_tells_how_a_minute_of_training_ends(tmp_path: Path, monk
         r"last 15 s of a minute.*224 px, BF16 (9\d\.\d|10\d) %", said(BeautifulSoup(answer, "html.parser"))
     )
     assert "224 px" not in shown["table"][0], "the table of trainings lists no training of a minute"
+
+
+
+@pytest.mark.parametrize("page", ["06_cpu_vs_gpu", "09_profile", "10_gan"])
+def test_a_peak_in_another_precision_changes_no_number_of_a_page(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products = [record for record in shown_records("cpu", "01_training") if record.trial["workload"] == "matmul"]
+    fp32 = [record.model_copy(update={"study": page}) for record in products if record.trial["precision"] == "fp32"]
+    halves = [replace(record.as_trial, precision="bf16") for record in fp32]
+    bf16 = [
+        record.model_copy(update={"trial": trial.as_dict(), "key": trial.key})
+        for record, trial in zip(fp32, halves, strict=True)
+    ]
+
+    monkeypatch.setattr("scrapbook.glue", lambda *_: None)
+    shown = []
+    for name, peaks in (("one", fp32), ("two", [*fp32, *bf16])):
+        write_records(tmp_path / name, "cpu", page, lambda records, peaks=peaks: [*peaks, *records])
+        monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path / name))
+        outputs = shown_by(ROOT / "notebooks" / f"{page}.ipynb", hw="cpu", mode="render")
+        shown.append([said(BeautifulSoup(text, "html.parser")) for text in [*outputs["answer"], *outputs["table"]]])
+    assert shown[0] == shown[1]

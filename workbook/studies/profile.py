@@ -117,14 +117,14 @@ def work(results: Results) -> pd.DataFrame:
     """Return the time of a step's work at the measured FP32 peaks: `record`, `arithmetic_s`, `traffic_s`.
 
     Arithmetic is that of direct convolutions; traffic are the bytes that no cache saves (weights, images). NaN in other
-    precisions, whose peaks are not measured.
+    precisions.
     """
     frame = results.frame()
     weights, image = (
         frame["record"].map(results.facts(name).set_index("record")["value"].astype(float))
         for name in ("weight_traffic_bytes_per_step", "image_bytes")
     )
-    flop_per_s = value_of(estimate(frame[frame["workload"] == "matmul"], "flop_per_s"))
+    flop_per_s = value_of(estimate(frame.query("workload == 'matmul' and precision == 'fp32'"), "flop_per_s"))
     bytes_per_s = value_of(estimate(frame[frame["workload"] == "memory_copy"], "bytes_per_s"))
     is_fp32, traffic = frame["precision"] == "fp32", weights + image * frame["batch"].astype(float)
     return pd.DataFrame(
