@@ -45,7 +45,7 @@ def test_each_claim_that_is_not_replicated_or_open_has_a_reason(findings: dict[s
 
 
 def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findings]) -> None:
-    counts = findings["h200"].counts()
+    counts = findings["h200"].of_papers().counts()
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     claims = re.search(r"turns (\d+) of their claims into tests", text)
     assert claims and int(claims[1]) == len(findings["h200"].of_papers().findings)
