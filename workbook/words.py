@@ -349,6 +349,9 @@ _DEFAULT = Trial()
 STRICT, AS_INSTALLED, CAREFUL = "strict FP32", "PyTorch as installed", "tuned eager"
 
 
+QUANTISED = {"int8": "INT8 weights", "fp8": "FP8 weights"}  # of a network in samples
+
+
 def mode_name(trial: Trial) -> str:
     """Return the name of a trial's execution mode: `strict FP32` is `plain` (eager, no TF32, PyTorch's default SGD).
 
@@ -366,7 +369,7 @@ def mode_name(trial: Trial) -> str:
         if trial.optimizer == "sgd_fused" or (predicts and trial.memory_format == "channels_last"):
             return CAREFUL
     if trial.workload in OWN:  # its tuned modes all have the fused kernels of the optimiser that its file names
-        return label("engine", trial.engine)
+        return _joined((label("engine", trial.engine), QUANTISED.get(trial.precision, "")))
     fused = label("optimizer", trial.optimizer) if trial.optimizer == "sgd_fused" else ""
     return _joined((label("engine", trial.engine), fused, TITLES["host_setting"].get(trial.host_setting, "")))
 
@@ -376,7 +379,8 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 # Every name of an execution mode.
-_COMPOSED = map(_joined, product(TITLES["engine"].values(), ("", "fused SGD"), ("", *TITLES["host_setting"].values())))
+_FURTHER = ("", "fused SGD", *QUANTISED.values())
+_COMPOSED = map(_joined, product(TITLES["engine"].values(), _FURTHER, ("", *TITLES["host_setting"].values())))
 MODE_NAMES = (STRICT, AS_INSTALLED, CAREFUL, *(name for name in _COMPOSED if name != "eager, fused SGD"))
 
 

@@ -265,7 +265,6 @@ def test_the_power_page_tells_how_a_minute_of_training_ends(tmp_path: Path, monk
     assert "224 px" not in shown["table"][0], "the table of trainings lists no training of a minute"
 
 
-
 @pytest.mark.parametrize("page", ["06_cpu_vs_gpu", "09_profile", "10_gan"])
 def test_a_peak_in_another_precision_changes_no_number_of_a_page(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,7 +280,7 @@ def test_a_peak_in_another_precision_changes_no_number_of_a_page(
     monkeypatch.setattr("scrapbook.glue", lambda *_: None)
     shown = []
     for name, peaks in (("one", fp32), ("two", [*fp32, *bf16])):
-        write_records(tmp_path / name, "cpu", page, lambda records, peaks=peaks: [*peaks, *records])
+        write_records(tmp_path / name, "cpu", page, peaks.__add__)
         monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path / name))
         outputs = shown_by(ROOT / "notebooks" / f"{page}.ipynb", hw="cpu", mode="render")
         shown.append([said(BeautifulSoup(text, "html.parser")) for text in [*outputs["answer"], *outputs["table"]]])

@@ -16,6 +16,8 @@ from labkit.models import open_network
 from tests.faulty.campaign import HOST, tiny_profile, trial
 from workbook.engines.own_flop import attention, counted_flop
 from workbook.engines.own_network import OwnStep
+from workbook.engines.quantised import quantise
+from workbook.errors import GateError
 from workbook.paths import ROOT
 from workbook.records.store import Store
 from workbook.registry import STUDIES, YOUR_NETWORK
@@ -75,6 +77,53 @@ def prepared(name: str, **fields: object) -> None:
 @pytest.mark.parametrize("fields", [{}, {"precision": "bf16", "optimizer": "sgd_fused"}])
 def test_a_sound_network_passes_the_check(tmp_path: Path, workload: str, fields: dict[str, str]) -> None:
     prepared(file_with(tmp_path, ""), workload=workload, **fields)
+
+
+WIDE = """
+def build(): return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.Linear(64, 3))
+def batch(size, device): return torch.randn(size, 64, device=device)
+"""
+
+
+def test_int8_weights_predict_nearly_what_bf16_weights_do_and_are_half_as_large(tmp_path: Path) -> None:
+    name = file_with(tmp_path, WIDE)
+    facts = {}
+    for precision in ("bf16", "int8"):
+        asked = trial_of(name, workload="own_prediction", precision=precision, memory_format="channels_last")
+        workload = cast(OwnWorkload, build_workload(asked, None, network=name))
+        for _, prepare in workload.preparations():
+            prepare()
+        workload.check()
+        facts[precision] = workload.facts
+    assert 0 < facts["int8"]["gate"]["answer_difference"] < 0.1, "they are quantised, and not wrong"
+    half, byte = (facts[precision]["weight_traffic_bytes_per_step"] for precision in ("bf16", "int8"))
+    last = 2 * (64 * 3 + 3)  # its side of 3 is left in BF16, with its bias
+    assert 0.5 < (byte - last) / (half - last) < 0.6, "a byte per weight, and scales"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "fields"),
+    [
+        (WIDE, "INT8 and FP8 weights predict, and do not train", {"workload": "own_training", "precision": "int8"}),
+        (WIDE, "FP8 products need a GPU", {"precision": "fp8"}),
+        ("", "no linear layer whose sides are multiples of 16", {"precision": "int8"}),
+    ],
+)
+def test_weights_that_cannot_be_quantised_are_a_sentence(
+    tmp_path: Path, text: str, said: str, fields: dict[str, str]
+) -> None:
+    with pytest.raises(LabkitError, match=said):
+        prepared(file_with(tmp_path, text), **{"workload": "own_prediction", **fields})
+
+
+def test_a_damaged_weight_of_int8_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(model: torch.nn.Module, precision: str) -> None:
+        quantise(model, precision)
+        model[0].weight.scale *= 1.5  # type: ignore[index]
+
+    monkeypatch.setattr("workbook.engines.own_network.quantise", damaged)
+    with pytest.raises(GateError, match="prediction differs"):
+        prepared(file_with(tmp_path, WIDE), workload="own_prediction", precision="int8")
 
 
 COMPILED = {"engine": "compile"}

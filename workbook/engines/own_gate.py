@@ -22,6 +22,7 @@ from workbook.errors import GateError
 
 STEPS = 3
 LOSS_OF_PRECISION = {"fp32": 1e-4, "default": 5e-3, "tf32": 5e-3, "fp16": 2e-2, "bf16": 2e-2}  # of strict FP32's
+OF_WEIGHTS = {"int8": 0.1, "fp8": 0.2}  # how far quantised weights may move predictions from those of BF16
 ROUNDING = 2.0**-9  # of BF16, the coarsest
 
 
@@ -80,7 +81,7 @@ def compare(plain: Seen, tuned: Seen, precision: str, own: float) -> dict[str, A
     if plain.answer is not None and tuned.answer is not None:
         size = float(plain.answer.norm())
         apart = float((tuned.answer - plain.answer).norm()) / size if size else math.inf
-        judged = {"answer": ("prediction", apart, ENGINE_TOLERANCES[precision])}
+        judged = {"answer": ("prediction", apart, (ENGINE_TOLERANCES | OF_WEIGHTS)[precision])}
         return {"steps": 1, **checked("the {} differs", judged, "its norm")}
     tolerance = TOLERANCES[precision]
     worst = max(abs(t - p) / max(abs(p), 1e-12) for p, t in zip(plain.losses, tuned.losses, strict=True))

@@ -21,6 +21,7 @@ from labkit.errors import LabkitError
 from labkit.models import Network
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
+from workbook.engines.quantised import BASE, FORMATS, is_quantised, quantise
 from workbook.engines.steps import record
 from workbook.errors import Unsupported, is_out_of_memory
 from workbook.trace.profiler import section
@@ -64,8 +65,9 @@ class OwnStep:
     """A network on a device, with one batch that stays there, and a step of its training or its prediction.
 
     `training` says which. The values of `step()` are the loss, or all predicted numbers of the batch. A training in
-    half precision has FP32 weights under autocast; a prediction has half-precision weights and samples. `samples` are
-    those of another step, because `batch` may draw others in each call; None asks the file for some.
+    half precision has FP32 weights under autocast; a prediction has half-precision weights and samples. For INT8 or FP8
+    weights, call `quantise()` after `restart()`, which leaves quantised weights as they are. `samples` are those of
+    another step, because `batch` may draw others in each call; None asks the file for some.
     """
 
     def __init__(self, trial: Trial, network: Network, *, training: bool, samples: Any = None) -> None:
@@ -76,7 +78,7 @@ class OwnStep:
             model = network.build()
         if not isinstance(model, nn.Module):
             raise UserFunctionError(f"build() of {network.name} returned {type(model).__name__}, no torch.nn.Module")
-        self.dtype = None if training else DTYPES[trial.precision]
+        self.dtype = None if training else DTYPES[BASE if trial.precision in FORMATS else trial.precision]
         self.model = model.to(device, memory_format=TORCH_FORMATS[trial.memory_format]).train(training)
         # Without convolutions, a sample with four axes is no image: a mask, or keys and values of an attention.
         self._has_images = any(weight.ndim == 4 for weight in model.parameters())
@@ -140,6 +142,11 @@ class OwnStep:
         for flags in (made.defaults, *made.param_groups):  # before the first step, which makes the state
             flags.update(asked)
         return made
+
+    def quantise(self) -> None:
+        """Give the linear layers weights in the trial's precision, if that is INT8 or FP8."""
+        if self.trial.precision in FORMATS:
+            quantise(self.model, self.trial.precision)
 
     def compile(self) -> None:
         """Let Inductor compile the loss or the prediction; it does so in the first step."""
@@ -235,7 +242,8 @@ class OwnStep:
     def restart(self, initial: list[torch.Tensor]) -> None:
         """Go back to a state, in place, with a new optimiser's state, which is zero."""
         for value, before in zip(self._values(), initial, strict=True):
-            value.copy_(before)
+            if not is_quantised(value):  # a prediction does not change it
+                value.copy_(before)
         for of_weight in self.optimizer.state.values() if self.optimizer else ():
             for value in of_weight.values():
                 if isinstance(value, torch.Tensor):

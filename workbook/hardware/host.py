@@ -36,6 +36,7 @@ FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 PACKAGES = (
     *(*FRAMEWORKS, "jaxlib"),
     *("torchvision", "numpy", "pandas", "papermill", "nbconvert", "scrapbook", "nvidia-ml-py", "jupyterlab", "seaborn"),
+    "torchao",
 )
 
 

@@ -31,8 +31,8 @@ from workbook.registry import OF_ALL, STUDIES, YOUR_NETWORK
 from workbook.report import scraps
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
-from workbook.report.exchange import FILES, write_exchange
 from workbook.report.documents import DOCUMENTS, OWN_NETWORK, documents, title_and_text
+from workbook.report.exchange import FILES, write_exchange
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.glossary import PAGE, glossary
 from workbook.report.headlines import read_findings
@@ -209,12 +209,13 @@ def write_site(
         "Reproduce": command,
     }
     write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=[*LINKS[:2], *LINKS[3:]])
-    write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=[*LINKS[:3], *LINKS[4:]], words=glossary())
+    beside = {page: [link for link in LINKS if link[0] != page] for page in (PAGE, *DOCUMENTS)}
+    write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=beside[PAGE], words=glossary())
     for page, (_, name) in DOCUMENTS.items():
         heading, text = title_and_text(page)
-        others = [link for link in LINKS if link[0] != page]
         write_template(
-            report / page, "document.html.j2", title=profile.title, links=others, name=name, heading=heading, text=text
+            *(report / page, "document.html.j2"),
+            **{"title": profile.title, "links": beside[page], "name": name, "heading": heading, "text": text},
         )
     rows = {
         study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES

@@ -10,12 +10,13 @@ import pandas as pd
 from workbook.results import estimate, ratio
 from workbook.studies import sweeps
 from workbook.studies.planner import Planner, Sweep
-from workbook.studies.your_network import axes_of, modes_of
+from workbook.studies.your_network import PREDICTION, axes_of, modes_of
+from workbook.trials import recipes
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
 from workbook.trials.today import open_today
 from workbook.trials.trial import NO_DATA, OWN, Trial
-from workbook.words import CAREFUL, STRICT, label
+from workbook.words import CAREFUL, QUANTISED, STRICT, label
 
 KINDS = ("vision", "text", "decode", "large")  # the keys of a sweep: networks, and with `_batch` their batch sizes
 
@@ -36,12 +37,14 @@ def _of_network(lab: Planner, kind: str, name: str) -> list[Trial]:
     source = source_hash_of_file(network.path) if network.path else ""
     about: Recipe = {"model": name, "workload_source": source, "device": device, "data": NO_DATA}
     modes = modes_of(network, device, lab.cpu.features)
+    if kind in ("decode", "large"):  # a decode step waits for its weights
+        modes += [{"workload": PREDICTION, **recipes.PREDICTED_COMPILED, "precision": of} for of in sweep["quantised"]]
     tasks = [*OWN] if name in sweep["predicted"] else [mode["workload"] for mode in modes[:1]]
     asked = [
         lab.trials(**about, **mode, **axes)
         for mode in modes
         if mode["workload"] in tasks and mode.get("engine", "eager") in sweep["engines"]
-        if kind != "large" or mode.get("precision") == "bf16"
+        if kind != "large" or mode.get("precision", "fp32") not in ("fp32", "default")
         for axes in _axes(mode, sweep[f"{kind}_batch"], sweep, is_first=mode["workload"] == modes[0]["workload"])
     ]
     return [*chain.from_iterable(asked)]
@@ -69,14 +72,17 @@ def findings(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
     `idle` is the share of a strict FP32 step in which the device waits. `batch` is the rate of the largest batch over
     the smallest one, in strict FP32. `precision` is tuned eager in BF16 over strict FP32. `tuned` is the fastest other
-    mode over ordinary PyTorch. `rows` are of `rated`.
+    mode over ordinary PyTorch, and `weights` what INT8 and FP8 weights give over BF16. `rows` are of `rated`.
     """
-    by, wide = ["task", "model"], largest_batches(rows)
+    by = ["task", "model"]
+    wide = largest_batches(rows[~rows["precision"].isin(QUANTISED)])
     strict = rows[rows["mode"] == STRICT]
     ends = strict.assign(end=strict["batch"].eq(strict.groupby(by)["batch"].transform("max")).map(END))
     ends = ends[(ends["end"] == LARGEST) | (ends["batch"] == ends.groupby(by)["batch"].transform("min"))]
     sides = sweeps.beside_references(wide.assign(images_per_s=wide["rate"]), by)
     of_precision = ratio(wide, "rate", over={"mode": STRICT}, by=[*by, "mode"])
+    fewer_bytes = rows[rows["mode"].str.startswith(COMPILED)]
+    over_half = ratio(fewer_bytes, "rate", over={"mode": COMPILED}, by=[*by, "batch", "mode"])
     over_ordinary = ratio(sides, "rate", over={"side": sweeps.ORDINARY}, by=[*by, "side"])
     over_smallest = ratio(ends, "rate", over={"end": SMALLEST}, by=[*by, "end"])
     return {
@@ -84,8 +90,10 @@ def findings(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "batch": over_smallest[over_smallest["end"] == LARGEST],
         "precision": of_precision[of_precision["mode"] == CAREFUL],
         "tuned": over_ordinary[over_ordinary["side"] == sweeps.OPTIMISED],
+        "weights": over_half[over_half["mode"].str.endswith(" weights")],
     }
 
 
+COMPILED = label("engine", "compile+graph")
 LARGEST, SMALLEST = "largest batch", "smallest batch"
 END = {True: LARGEST, False: SMALLEST}

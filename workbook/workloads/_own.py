@@ -15,6 +15,7 @@ from labkit.models import Network
 from workbook.engines import own_gate, precision
 from workbook.engines.own_flop import counted_flop
 from workbook.engines.own_network import OwnStep, calling, in_a_line, nothing_dropped, tensors_of
+from workbook.engines.quantised import BASE, FORMATS, RULES, stored_bytes
 from workbook.engines.regions import counted_regions
 from workbook.engines.state import reset_compiler
 from workbook.engines.support import GPU
@@ -29,7 +30,7 @@ ROUNDING = 8.0  # times the distance of two runs of one seed, which only roundin
 # fmt: off
 OF_OWN = (
     Rule("never", lambda t: t.device == "cpu" and "graph" in t.engine, "a CPU has no CUDA graphs"),
-    Rule("never", lambda t: t.precision in ("int8", "fp8"), "your network runs in the precisions of autocast"),
+    *RULES,
     Rule("version", lambda t: t.precision == "fp16" and t.workload == "own_training",
         "FP16 training needs a loss scale, which your file does not have: use BF16"),
     Rule("never", lambda t: t.engine not in ("eager", "compile", "graph", "compile+graph"),
@@ -49,9 +50,12 @@ class OwnWorkload(Workload):
         self.trial, self._network, self._training = trial, network, training
         self.images_per_step = trial.batch
         precision.set_modes(trial)
-        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd"
+        is_quantised = trial.precision in FORMATS
+        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd" and not is_quantised
         self._compares = True
-        self._plain = OwnStep(replace(trial, engine="eager", optimizer="sgd"), network, training=training)
+        self._base = BASE if is_quantised else trial.precision  # of the eager steps to compare with
+        plain = replace(trial, engine="eager", optimizer="sgd", precision=self._base)
+        self._plain = OwnStep(plain, network, training=training)
         self._initial = self._plain.state()
         self._last = torch.empty(0)
         self._sum, self._steps = 0.0, 0
@@ -132,7 +136,7 @@ class OwnWorkload(Workload):
 
     def _check_precision(self, first: torch.Tensor | None) -> None:
         assert first is not None
-        if self.trial.precision == "fp32":
+        if self._base == "fp32":
             return
         strict = replace(self.trial, precision="fp32", engine="eager", optimizer="sgd", memory_format="contiguous")
         precision.set_modes(strict)
@@ -143,7 +147,7 @@ class OwnWorkload(Workload):
             value = exact.value_only()
         precision.set_modes(self.trial)
         about = {"training": self._training}
-        self.facts["gate"] = own_gate.compare_with_strict(value, first, self.trial.precision, **about)
+        self.facts["gate"] = own_gate.compare_with_strict(value, first, self._base, **about)
 
     def _rounding(self) -> None:
         """Keep how far rounding alone moves the eager gradients."""
@@ -156,6 +160,9 @@ class OwnWorkload(Workload):
     def _build(self) -> None:
         self._step = OwnStep(self.trial, self._network, training=self._training, samples=self._samples)
         self._step.restart(self._initial)
+        self._step.quantise()
+        if not self._training:
+            self.facts["weight_traffic_bytes_per_step"] = sum(map(stored_bytes, self._step.model.parameters()))
 
     def _compile(self) -> None:
         self._step.compile()

@@ -1,0 +1,59 @@
+"""A prediction whose linear layers have INT8 or FP8 weights, by torchao.
+
+INT8 are weights alone: a product reads half the bytes of BF16 and computes in BF16. FP8 are weights and activations,
+which tensor cores of Hopper and later multiply.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from workbook.errors import Unsupported
+from workbook.trials.rules import Rule
+
+BASE = "bf16"  # what is not quantised, and what the gate compares with
+FORMATS = ("int8", "fp8")
+MULTIPLE = 16  # of the sides of a matrix that FP8 kernels take
+# fmt: off
+RULES = (
+    Rule("never", lambda t: t.precision in FORMATS and t.workload != "own_prediction",
+        "INT8 and FP8 weights predict, and do not train"),
+    Rule("never", lambda t: t.precision == "fp8" and t.device == "cpu", "FP8 products need a GPU"),
+    Rule("here", lambda t: t.precision in FORMATS and importlib.util.find_spec("torchao") is None,
+        "torchao is not installed: `pip install torchao` brings INT8 and FP8 weights"),
+)
+# fmt: on
+
+
+def quantise(model: nn.Module, precision: str) -> None:
+    """Replace the weights of a BF16 network's linear layers in place. Raise Unsupported for a network without any."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kernels of other devices that torchao does not find
+        from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, Int8WeightOnlyConfig, quantize_
+
+    if not any(_is_fit(layer) for layer in model.modules()):
+        raise Unsupported(f"the network has no linear layer whose sides are multiples of {MULTIPLE}", "never")
+    config = Int8WeightOnlyConfig() if precision == "int8" else Float8DynamicActivationFloat8WeightConfig()
+    quantize_(model, config, filter_fn=lambda layer, _name: _is_fit(layer))
+
+
+def stored_bytes(weight: torch.Tensor) -> int:
+    """Return the bytes of a weight: of a quantised one, those of its numbers and scales."""
+    if not hasattr(weight, "__tensor_flatten__"):
+        return int(weight.nbytes)
+    names, _ = weight.__tensor_flatten__()
+    return sum(stored_bytes(getattr(weight, name)) for name in names)
+
+
+def is_quantised(weight: torch.Tensor) -> bool:
+    """Return whether `quantise` has replaced a weight."""
+    return hasattr(weight, "__tensor_flatten__")
+
+
+def _is_fit(layer: Any) -> bool:
+    return isinstance(layer, nn.Linear) and layer.in_features % MULTIPLE == layer.out_features % MULTIPLE == 0
