@@ -379,9 +379,10 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 # Every name of an execution mode.
-_FURTHER = ("", "fused SGD", *QUANTISED.values())
-_COMPOSED = map(_joined, product(TITLES["engine"].values(), _FURTHER, ("", *TITLES["host_setting"].values())))
+_ENGINES = TITLES["engine"].values()
+_COMPOSED = map(_joined, product(_ENGINES, ("", "fused SGD"), ("", *TITLES["host_setting"].values())))
 MODE_NAMES = (STRICT, AS_INSTALLED, CAREFUL, *(name for name in _COMPOSED if name != "eager, fused SGD"))
+MODE_NAMES += tuple(map(_joined, product(_ENGINES, QUANTISED.values())))
 
 
 def configuration_name(trial: Trial, beside: Iterable[Trial] = (), fields: Sequence[str] = ()) -> str:

@@ -67,7 +67,9 @@ def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound()
 
 def test_every_name_of_a_mode_is_listed() -> None:
     fields = {"engine": WORDS["engine"], "optimizer": ("sgd", "sgd_fused"), "host_setting": WORDS["host_setting"]}
-    assert {mode_name(trial) for trial in grid(**fields, precision=("fp32", "default", "bf16"))} == set(MODE_NAMES)
+    trials = [*grid(**fields, precision=("fp32", "default", "bf16"))]
+    trials += grid(workload=("own_prediction",), engine=WORDS["engine"], precision=("int8", "fp8"))
+    assert {mode_name(trial) for trial in trials} == set(MODE_NAMES)
 
 
 def test_ordinary_pytorch_has_names_of_its_own_in_training_and_inference() -> None:

@@ -213,10 +213,8 @@ def write_site(
     write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=beside[PAGE], words=glossary())
     for page, (_, name) in DOCUMENTS.items():
         heading, text = title_and_text(page)
-        write_template(
-            *(report / page, "document.html.j2"),
-            **{"title": profile.title, "links": beside[page], "name": name, "heading": heading, "text": text},
-        )
+        about: dict[str, Any] = {"title": profile.title, "links": beside[page], "name": name}
+        write_template(report / page, "document.html.j2", heading=heading, text=text, **about)
     rows = {
         study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
     }
