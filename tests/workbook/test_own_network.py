@@ -13,6 +13,7 @@ import torch
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
+from labkit.models.networks import TASKS
 from tests.faulty.campaign import HOST, tiny_profile, trial
 from workbook.engines.own_flop import attention, counted_flop
 from workbook.engines.own_network import OwnStep
@@ -28,7 +29,7 @@ from workbook.runner import measure
 from workbook.session import Session
 from workbook.studies.your_network import sizes
 from workbook.trials.own_module import source_hash_of_file
-from workbook.trials.today import open_today
+from workbook.trials.today import TODAY, open_today
 from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
 from workbook.workloads._own import OwnWorkload, draws
@@ -299,6 +300,13 @@ def test_a_report_has_the_study_with_a_network_alone() -> None:
 def test_batch_sizes_that_are_none_get_one_sentence(text: str) -> None:
     with pytest.raises(UserError, match="no list of batch sizes"):
         sizes(text, [8])
+
+
+@pytest.mark.parametrize("name", TODAY)
+def test_a_plan_knows_what_a_network_of_today_does(name: str) -> None:
+    network, planned = open_today(name), TODAY[name]
+    assert network.path == planned.path
+    assert tuple(task for task in TASKS if getattr(network, task)) == planned.tasks
 
 
 # Multiply-adds of one image, as torchvision's documentation of the weights gives them.

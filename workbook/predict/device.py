@@ -12,8 +12,13 @@ import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
 from workbook.predict import laws
-from workbook.predict.guarantee import is_same_chip, left_out, left_out_within_chips, rates_of_profile, times_of
-from workbook.predict.published import load_published
+from workbook.predict.guarantee import (
+    is_same_chip,
+    left_out,
+    left_out_within_chips,
+    published_times,
+    rates_of_profile,
+)
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
 from workbook.trials.trial import OF_NETWORKS
@@ -118,7 +123,7 @@ class Laws:
 
 def _learnt_without(profile: str) -> tuple[tuple[float, float], float]:
     """Return the exponents, and the half width of the interval, from all published devices but one."""
-    times, cases = times_of(load_published()), left_out()
+    times, cases = published_times(), left_out()
     own = cases[cases["device"].isin(times.loc[times["profile"] == profile, "device"])]
     errors = np.log(cases["predicted"] / cases["measured"])
     width = float(own["width"].iloc[0]) if len(own) else laws.half_width([float(error) for error in errors])
@@ -131,5 +136,5 @@ def _generation(profile: Profile) -> str:
 
 @cache
 def _generations() -> set[str]:
-    profiles = set(times_of(load_published())["profile"].dropna())
+    profiles = set(published_times()["profile"].dropna())
     return {_generation(load_profile(name)) for name in profiles}

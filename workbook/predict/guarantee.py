@@ -40,7 +40,7 @@ def left_out(tables: Iterable[PublishedSet] | None = None) -> pd.DataFrame:
 
 @cache
 def _published_cases() -> pd.DataFrame:
-    return _cases(times_of(load_published()))
+    return _cases(published_times())
 
 
 def _cases(times: pd.DataFrame) -> pd.DataFrame:
@@ -57,6 +57,12 @@ def ended(cases: pd.DataFrame) -> pd.DataFrame:
     """Return cases of some `width` with the ends of their intervals, `low` and `high`, and whether they `covered`."""
     ends = {name: cases["predicted"] * np.exp(sign * cases["width"]) for name, sign in (("low", -1), ("high", 1))}
     return cases.assign(**ends, covered=np.log(cases["measured"] / cases["predicted"]).abs() <= cases["width"])
+
+
+@cache
+def published_times() -> pd.DataFrame:
+    """Return `times_of` all published tables, read once: do not change it."""
+    return times_of(load_published())
 
 
 def times_of(tables: Iterable[PublishedSet]) -> pd.DataFrame:

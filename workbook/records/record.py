@@ -216,7 +216,7 @@ class Record(_Part):
         if lacking := [name for name in _OF_EVERY_TRIAL if name not in self.trial]:
             raise ValueError(f"its trial lacks {', '.join(lacking)}")
         try:
-            trial_from_dict(self.trial)
+            _trial_of(json.dumps(self.trial))
         except UserError as error:
             raise ValueError(str(error)) from error
         return self
@@ -322,6 +322,7 @@ def _integer(digits: str) -> int:
     return value
 
 
+@lru_cache(maxsize=8192)  # a plan asks for the hashes of all records of a host, once for each of its studies
 def short_hash(key: str) -> str:
     """Return the eight hexadecimal digits that stand for a trial's key in a plan."""
     return hashlib.sha256(key.encode()).hexdigest()[:8]

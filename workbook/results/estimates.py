@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
@@ -46,8 +47,11 @@ IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
 PAIRED_BY = ["pass_number", "planned_passes", "process", *OWN_PROCESSES, *RECORDS]  # what `compare` reads of rows
+OF_ANSWERS = ["host", "pass_number", "image"]  # what it reads of answers, of which a table has a row per image
 EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[..., Interval | None]
+# Rows of one configuration: a table, or its columns as arrays, since a table per group takes longer than its interval.
+Rows: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 # The forms of two sides: over passes, and over the images that both classified.
 _FORMS: dict[str, tuple[Form, Form]] = {
     "ratio": (ratio_of, paired_share_ratio),
@@ -71,13 +75,17 @@ def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> p
     >>> workbook.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
     by = unique(by)
-    rows, measured = [], _measured(data, metric, by)
+    measured = _measured(data, metric, by)
     _check_side_by_side(measured, by)
     varying = _varying(measured, by)
-    for key, group in _groups(measured, by):
+    columns = _columns(measured, metric, varying)
+    found, first_rows = [], []
+    for places in _groups(measured, by):
+        group = _rows(columns, places)
         _check_one_configuration(group, varying)
-        rows.append({**key, **_estimated(level(group, metric), group)})
-    return _as_table(rows, data, by, metric, "level")
+        found.append(_estimated(level(group, metric), group))
+        first_rows.append(places[0])
+    return _as_table(measured[by].iloc[first_rows], found, metric, "level")
 
 
 def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
@@ -121,19 +129,23 @@ def _compared(
     for name, value in over.items():
         is_base &= measured[name] == value
     varying, varying_base = _varying(measured, by), _varying(measured, [*shared, *over])
-    bases = {tuple(key.values()): group for key, group in _groups(measured[is_base], shared)}
-    rows = []
-    for key, group in _groups(measured[~is_base], by):
-        base = bases.get(tuple(key[name] for name in shared))
-        if base is None:
+    columns = _columns(measured, metric, varying + varying_base)
+    bases, others = (np.flatnonzero(mask.to_numpy(dtype=bool, na_value=False)) for mask in (is_base, ~is_base))
+    families, found, first_rows = _numbered(measured, shared), [], []
+    for places in _groups(measured[by].iloc[others], by):
+        first_row = others[places[0]]
+        of_base = bases[families[bases] == families[first_row]]
+        if not len(of_base):
             continue
+        group, base = _rows(columns, others[places]), _rows(columns, of_base)
         _check_one_configuration(group, varying)
         _check_one_configuration(base, varying_base)
         _check_shared_hosts(group, base)
-        rows.append({**key, **_estimated(compare(form, group, base, metric), group)})
-    if not (rows or is_base.all() or is_report() or NOT_MEASURED in over.values()):
+        found.append(_estimated(compare(form, group, base, metric), group))
+        first_rows.append(first_row)
+    if not (found or not len(others) or is_report() or NOT_MEASURED in over.values()):
         warnings.warn(f"the {form} has no row: {_why_no_row(measured, metric, over, shared)}.", stacklevel=3)
-    return _as_table(rows, data, by, metric, form)
+    return _as_table(measured[by].iloc[first_rows], found, metric, form)
 
 
 def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
@@ -145,7 +157,8 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
             f"the columns {' and '.join(own)} of `results.frame()`, or give a table with the columns value, low, high."
         )
     check_columns(data, [metric, *names])
-    measured = data.dropna(subset=[metric])
+    read = {metric, *names, *PAIRED_BY, *OF_ANSWERS, *IDENTITY, *EQUAL}  # copies of all metrics are slow
+    measured = data[[name for name in data if name in read]].dropna(subset=[metric])
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
         raise UserError(
             f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "
@@ -172,21 +185,19 @@ def _check_over(data: pd.DataFrame, over: Mapping[str, Any]) -> None:
     """
     for name, value in over.items():
         check_kind(data, name, value)
-        here, valid = set(data[name].dropna()), _VALID.get(name, ())
+        here, valid = set(data[name].dropna().unique()), _VALID.get(name, ())
         if here and here <= set(valid) and value not in (*valid, NOT_MEASURED):
             near = ", ".join(map(repr, nearest_first(str(value), valid)[:NEAREST]))
             held = ", ".join(map(repr, sorted(here)))
             raise UserError(f"the column {name} never holds {value!r}; nearest: {near}. This table has {held}.")
 
 
-def level(rows: pd.DataFrame, metric: str) -> Interval | None:
+def level(rows: Rows, metric: str) -> Interval | None:
     """Return the interval of a metric of one configuration, from its rows; None without a value."""
     return level_of(passes(rows, metric), metric)
 
 
-def compare(
-    form: str, above: pd.DataFrame, below: pd.DataFrame, metric: str, metric_below: str | None = None
-) -> Interval | None:
+def compare(form: str, above: Rows, below: Rows, metric: str, metric_below: str | None = None) -> Interval | None:
     """Return the "ratio" or "difference" of two configurations from their rows, or None without values of both.
 
     `metric_below` is another metric of `below`. This is the arithmetic of `ratio` and `difference`, which explain when
@@ -207,38 +218,55 @@ def compare(
     return of_passes(first, second, paired=paired)
 
 
-def _planned(group: pd.DataFrame) -> float:
-    return float(group["planned_passes"].max()) if "planned_passes" in group else math.inf
+def _planned(group: Rows) -> float:
+    return float(np.nanmax(group["planned_passes"])) if "planned_passes" in group else math.inf
 
 
-def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
+def _answers(above: Rows, below: Rows, metric: str) -> tuple[Any, Any]:
     """Return which images each configuration classified correctly, in the same order, in their first common pass."""
     shared = sorted(set(above["pass_number"]) & set(below["pass_number"]))
     if not shared:
         raise UserError("no run scored the images of both configurations: compare configurations of one study.")
-    sides = [side[side["pass_number"] == shared[0]].set_index("image")[metric].astype(bool) for side in (above, below)]
-    first, second = sides[0].align(sides[1], join="inner")
+    sides = [pd.DataFrame({name: side[name] for name in ("pass_number", "image", metric)}) for side in (above, below)]
+    hits = [side[side["pass_number"] == shared[0]].set_index("image")[metric].astype(bool) for side in sides]
+    first, second = hits[0].align(hits[1], join="inner")
     return first.to_numpy(), second.to_numpy()
 
 
-def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
+def _same_records(above: Rows, below: Rows) -> bool:
     """Return whether both sides ran in the same passes: those of one profile, study and host."""
-    return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
+    return all(len({*above[name]}) == 1 and {*above[name]} == {*below[name]} for name in RECORDS if name in above)
 
 
-def passes(rows: pd.DataFrame, metric: str) -> Passes:
+def passes(rows: Rows, metric: str) -> Passes:
     """Return (host, pass number) -> value of a metric, from the rows of one configuration that have one."""
-    values = zip(rows["host"], rows["pass_number"], rows[metric].astype(float), strict=True)
+    values = zip(rows["host"], rows["pass_number"], rows[metric].astype(float).tolist(), strict=True)
     return {(host, number): value for host, number, value in values if math.isfinite(value)}
 
 
-def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+def _numbered(data: pd.DataFrame, by: Sequence[str]) -> NDArray[np.intp]:
+    """Return the number of each row's group of `by`, in the order of the groups' first rows."""
     if not by:
-        if len(data):
-            yield {}, data
-        return
-    for key, group in data.groupby(list(by), sort=False, observed=True, dropna=False):
-        yield dict(zip(by, key, strict=True)), group
+        return np.zeros(len(data), dtype=np.intp)
+    numbers: NDArray[np.intp] = data.groupby(list(by), sort=False, observed=True, dropna=False).ngroup().to_numpy()
+    return numbers
+
+
+def _groups(data: pd.DataFrame, by: Sequence[str]) -> list[NDArray[np.intp]]:
+    """Return the places of the rows of each group of `by`."""
+    numbers = _numbered(data, by)
+    places = np.argsort(numbers, kind="stable")
+    return np.split(places, np.flatnonzero(np.diff(numbers[places])) + 1) if len(data) else []
+
+
+def _columns(data: pd.DataFrame, metric: str, varying: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the columns that an interval of a group is formed from, and those that the group must not mix."""
+    read = OF_ANSWERS if "image" in data else [*PAIRED_BY, "machine"]
+    return {name: data[name].to_numpy() for name in unique(metric, read, varying) if name in data}
+
+
+def _rows(columns: Mapping[str, NDArray[Any]], places: NDArray[np.intp]) -> Rows:
+    return {name: values[places] for name, values in columns.items()}
 
 
 def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
@@ -247,7 +275,7 @@ def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
     names = [name for name in names if data[name].nunique(dropna=False) > 1]
     if not (by and names):
         return names
-    group = data.groupby(list(by), sort=False, observed=True, dropna=False).ngroup().to_numpy()
+    group = _numbered(data, by)
     values = {name: pd.factorize(data[name], use_na_sentinel=False)[0] for name in names}
     return [name for name, of in values.items() if len(np.unique(group * len(data) + of)) > len(np.unique(group))]
 
@@ -264,30 +292,30 @@ def _check_side_by_side(data: pd.DataFrame, by: Sequence[str]) -> None:
         )
 
 
-def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> None:
+def _check_one_configuration(group: Rows, varying: Sequence[str]) -> None:
     """Raise UserError if a group mixes configurations or unequal hosts, or if two of its rows are of the same pass."""
-    mixed = [name for name in varying if group[name].nunique(dropna=False) > 1]
+    mixed = [name for name in varying if len(pd.unique(group[name])) > 1]
     if of_trials := [name for name in mixed if name not in ("host", *EQUAL)]:
         raise UserError(
             f"the mean would mix configurations that differ in {', '.join(of_trials)} ({_values(group, of_trials)}). "
             f"Add these columns to `by`, or choose one value of each with `query`."
         )
     unequal = [name for name in mixed if name != "host"]
-    if unequal or ("host" in mixed and (group["host"].nunique() < HOSTS or "machine" not in group)):
+    if unequal or ("host" in mixed and (len(set(group["host"])) < HOSTS or "machine" not in group)):
         names = unequal or ["host"]
         raise UserError(
             f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one "
             f"machine (`host`) with `query`, or rows of three or more equal machines: those with "
             f"the same {', '.join(EQUAL)}."
         )
-    if "image" not in group and group[["host", "pass_number"]].duplicated().any():
+    if "image" not in group and len({*zip(group["host"], group["pass_number"], strict=True)}) < len(group["host"]):
         raise UserError(
             "the mean would count a run twice: two configurations differ only in work after the timed part. Choose "
             "one with `query`, for example by its `study`."
         )
 
 
-def _check_shared_hosts(group: pd.DataFrame, base: pd.DataFrame) -> None:
+def _check_shared_hosts(group: Rows, base: Rows) -> None:
     """Raise UserError if two configurations share hosts, but too few for a ratio over hosts."""
     first, second = set(group["host"]), set(base["host"])
     if first != second and 0 < len(first & second) < HOSTS:
@@ -297,21 +325,20 @@ def _check_shared_hosts(group: pd.DataFrame, base: pd.DataFrame) -> None:
         )
 
 
-def _values(group: pd.DataFrame, names: Sequence[str]) -> str:
-    return "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in names)
+def _values(group: Rows, names: Sequence[str]) -> str:
+    return "; ".join(f"{name}: {', '.join(map(str, pd.unique(group[name])[:4]))}" for name in names)
 
 
-def _as_table(
-    rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str], metric: str, form: str
-) -> pd.DataFrame:
-    """Return the rows of an estimate as a table with the column types of `data`, even without rows."""
-    table = pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
-    table.attrs[QUANTITY] = metric if form == "level" else f"{form} of {metric}"
+def _as_table(keys: pd.DataFrame, found: Sequence[Sequence[float]], metric: str, form: str) -> pd.DataFrame:
+    """Return a row per group: its values of `by`, as the table had them, and its interval."""
+    numbers = pd.DataFrame(found, columns=ESTIMATED).astype(_NUMBERS)
+    table = pd.concat([keys.reset_index(drop=True), numbers], axis=1)
+    table.attrs = {QUANTITY: metric if form == "level" else f"{form} of {metric}"}
     table[QUANTITY] = pd.Series(table.attrs[QUANTITY], table.index, dtype=object)
     return table
 
 
-def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
-    """Return an interval as columns of a row; NaN without an interval."""
-    counts = (0, group["host"].nunique()) if found is None else (found.n, found.hosts)
-    return dict(zip(ESTIMATED, (*numbers_of(found), *counts), strict=True))
+def _estimated(found: Interval | None, group: Rows) -> tuple[float, ...]:
+    """Return an interval as a row of ESTIMATED; NaN without an interval."""
+    counts = (0, len(set(group["host"]))) if found is None else (found.n, found.hosts)
+    return *numbers_of(found), *counts

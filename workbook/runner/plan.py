@@ -126,15 +126,15 @@ def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
     this machine could not run is expected to be refused again. Without such records, `planned_s` counts at the pace of
     all records, of which those of round 0 are the first.
     """
-    wall_s: dict[str | Trial, list[float]] = {}
-    records = latest(records)
-    pace = pace_of(records, of_pass)
+    trials, wall_s = list(trials), dict[str | Trial, list[float]]()
+    records = latest(records) if trials else []
     for record in records:
         alike = (record.pass_number == 1, record.short) == (of_pass.number == 1, of_pass.short)
         if record.status in ("ok", "unsupported") and record.scale == scale and alike:
             for key in (record.key, without_data(record.as_trial)):
                 wall_s.setdefault(key, []).append(record.wall_s)
     recorded = {t.key: wall_s.get(t.key) or wall_s.get(without_data(t)) for t in trials}
+    pace = 1.0 if all(recorded.values()) else pace_of(records, of_pass)
     return {t.key: median(seconds) if (seconds := recorded[t.key]) else planned_s(t, of_pass, pace) for t in trials}
 
 

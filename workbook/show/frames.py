@@ -109,20 +109,14 @@ def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return every group of the data with its estimate and the reason to show if the estimate is missing."""
     data = data[[name for name in data if name in (*by, "status", "reason")]]  # rows of all metrics are slow
+    failed, keys = data[data["status"] != "ok"] if "status" in data else data, list(by)
+    first = failed.drop_duplicates(keys) if by else failed.head(1)
+    reasons = pd.Series([_reason(row) for row in first.to_dict("records")], first.index, dtype=object)
     if not by:
         estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
-        return estimated.assign(reason=_reason(_first_failure(data)))
-    reasons = [
-        {**dict(zip(by, key, strict=True)), "reason": _reason(_first_failure(group))}
-        for key, group in data.groupby(list(by), sort=False, observed=True, dropna=False)
-    ]
-    return pd.DataFrame(reasons).merge(estimated, on=list(by), how="left")
-
-
-def _first_failure(group: pd.DataFrame) -> dict[str, Any]:
-    failed = group["status"] != "ok" if "status" in group else pd.Series(True, group.index)
-    rows: list[dict[str, Any]] = group[failed].head(1).to_dict("records") if failed.any() else []
-    return rows[0] if rows else {}
+        return estimated.assign(reason=next(iter(reasons), NOT_MEASURED))
+    groups = data[keys].drop_duplicates().merge(first[keys].assign(reason=reasons), on=keys, how="left")
+    return groups.fillna({"reason": NOT_MEASURED}).merge(estimated, on=keys, how="left")
 
 
 def _reason(row: Mapping[str, Any]) -> str:

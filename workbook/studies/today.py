@@ -14,7 +14,7 @@ from workbook.studies.your_network import PREDICTION, axes_of, modes_of
 from workbook.trials import recipes
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
-from workbook.trials.today import open_today
+from workbook.trials.today import TODAY
 from workbook.trials.trial import NO_DATA, OWN, Trial
 from workbook.words import CAREFUL, QUANTISED, STRICT, label
 
@@ -33,10 +33,10 @@ def trials(lab: Planner) -> list[Trial]:
 
 
 def _of_network(lab: Planner, kind: str, name: str) -> list[Trial]:
-    sweep, network, device = lab.sweep, open_today(name), lab.profile.device.kind
+    sweep, network, device = lab.sweep, TODAY[name], lab.profile.device.kind
     source = source_hash_of_file(network.path) if network.path else ""
     about: Recipe = {"model": name, "workload_source": source, "device": device, "data": NO_DATA}
-    modes = modes_of(network, device, lab.cpu.features)
+    modes = modes_of(network.tasks, device, lab.cpu.features)
     if kind in ("decode", "large"):  # a decode step waits for its weights
         modes += [{"workload": PREDICTION, **recipes.PREDICTED_COMPILED, "precision": of} for of in sweep["quantised"]]
     tasks = [*OWN] if name in sweep["predicted"] else [mode["workload"] for mode in modes[:1]]

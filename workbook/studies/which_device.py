@@ -21,8 +21,8 @@ from workbook.predict.guarantee import (
     ended,
     left_out,
     left_out_within_chips,
+    published_times,
     rates_of_profile,
-    times_of,
 )
 from workbook.predict.laws import exponents
 from workbook.predict.published import Network, load_published
@@ -368,5 +368,5 @@ def by_device(cases: pd.DataFrame) -> pd.DataFrame:
 
 def savings() -> dict[str, float]:
     """Return the share of a step's time that twice the FLOP/s, or twice the bandwidth, saves in the public tables."""
-    compute, memory = exponents(times_of(load_published()))
+    compute, memory = exponents(published_times())
     return {"FLOP/s": 1 - 2**-compute, "bandwidth": 1 - 2**-memory}

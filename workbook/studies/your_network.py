@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import chain
 
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.models import Network, open_network
+from labkit.models import open_network
+from labkit.models.networks import TASKS
 from workbook.records import Record
 from workbook.results import load
 from workbook.results.load import profiles_with_records
@@ -22,7 +23,7 @@ from workbook.trials.recipes import Recipe
 from workbook.trials.trial import NO_DATA, OWN, Trial
 from workbook.words import STRICT, label
 
-TRAINING, PREDICTION = OWN
+TRAINING = OWN[0]
 RECORDED = {"training": ("train", "training"), "inference": ("infer", "prediction")}  # study -> workload, task
 
 
@@ -53,7 +54,7 @@ def trials(lab: Planner) -> list[Trial]:
         **{"model": network.name, "workload_source": source_hash_of_file(network.path) if network.path else ""},
         **{"device": kind, "data": NO_DATA},
     }
-    modes = modes_of(network, kind, lab.cpu.features)
+    modes = modes_of([task for task in TASKS if getattr(network, task)], kind, lab.cpu.features)
     asked = [lab.trials(**about, **mode, **axes) for mode in modes for axes in axes_of(batches, sweep)]
     return [*chain.from_iterable(asked), *lab.ceilings()]
 
@@ -67,15 +68,15 @@ def axes_of(batches: Sequence[int], sweep: Sweep) -> list[Recipe]:
     ]
 
 
-def modes_of(network: Network, kind: str, cpu_features: Sequence[str]) -> list[Recipe]:
-    """Return the recipes of the network's training and prediction on a kind of device."""
+def modes_of(given: Collection[str], kind: str, cpu_features: Sequence[str]) -> list[Recipe]:
+    """Return the recipes of a network's training and prediction of those of `TASKS` that it has, on a device."""
     half: Recipe = {"precision": "bf16", "memory_format": "channels_last"}
     modes: list[Recipe] = [dict(recipes.PLAIN)]
     if kind == "cuda":
         modes += [dict(recipes.INSTALLED), half, {**half, "engine": "graph"}, {**half, "engine": "compile+graph"}]
     else:
         modes += [{"engine": "compile"}, *([half] if recipes.has_bf16(cpu_features) else [])]
-    tasks = [task for task, function in ((TRAINING, network.loss), (PREDICTION, network.predict)) if function]
+    tasks = [workload for workload, task in zip(OWN, TASKS, strict=True) if task in given]
     return [{"workload": task, **mode, **fused_in(task, mode)} for task in tasks for mode in modes]
 
 

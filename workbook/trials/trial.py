@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any
@@ -241,6 +241,7 @@ def trial_from_dict(values: dict[str, Any]) -> Trial:
 _OF_MODE = "A mode is several fields: pass, for example, `**workbook.trials.recipes.recipes('cuda')['graph']`."
 
 
+@lru_cache(maxsize=8192)  # a plan asks for that of every record, and a new trial is checked
 def without_data(trial: Trial) -> Trial:
     """Return the trial with blank data fields: a plan without the images knows neither them nor how many it scores."""
     blank = Trial()
