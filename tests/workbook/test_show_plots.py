@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -74,6 +77,19 @@ def test_a_figure_can_be_drawn_of_any_results(kind: str, data: pd.DataFrame) -> 
         assert figure.data["value"].notna().sum() == groups.sum()
         assert len(figure.data) == len(groups)
         assert figure.data.loc[figure.data["value"].isna(), "reason"].ne("").all()
+
+
+def test_a_figure_offers_all_its_numbers_and_its_drawing_as_files() -> None:
+    figure = DRAW["dots"](SWEEP)
+    page = BeautifulSoup(figure._repr_mimebundle_()["text/html"], "html.parser")
+    files = {str(link["download"]): str(link["href"]) for link in page.select("details a")}
+    assert list(files) == [f"{figure.name}.csv", f"{figure.name}.svg"]
+    table, drawing = (base64.b64decode(address.partition("base64,")[2]) for address in files.values())
+    saved = pd.read_csv(io.BytesIO(table))
+    assert saved["value"].tolist() == pytest.approx(figure.data["value"].tolist())
+    assert set(saved["metric"]) == {"images_per_s"}
+    root = ElementTree.fromstring(drawing)  # noqa: S314 - our own drawing
+    assert root.tag.endswith("svg") and b"var(" not in drawing, "other programs know no CSS variables"
 
 
 @pytest.mark.parametrize("log", [False, True])
