@@ -61,7 +61,6 @@ class _Page(mistune.HTMLRenderer):
         return f'<td class="{"n" if align == "right" else "lk-words"}">{text}</td>'
 
 
-
 def documents() -> list[tuple[str, str]]:
     """Return links (address, name) to the documents."""
     return [(page, name) for page, (_, name) in DOCUMENTS.items()]

@@ -209,7 +209,9 @@ def write_site(
         "Reproduce": command,
     }
     write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=[*LINKS[:2], *LINKS[3:]])
-    write_template(report / PAGE, "glossary.html.j2", title=profile.title, links=[*LINKS[:3], *LINKS[4:]], words=glossary())
+    write_template(
+        report / PAGE, "glossary.html.j2", title=profile.title, links=[*LINKS[:3], *LINKS[4:]], words=glossary()
+    )
     for page, (_, name) in DOCUMENTS.items():
         heading, text = title_and_text(page)
         others = [link for link in LINKS if link[0] != page]
