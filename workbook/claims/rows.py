@@ -40,9 +40,10 @@ class Measured:
 class ClaimRow:
     """A claim with its verdict, from the test that decides.
 
-    `test` names the quantity and its bound. `here` is None where the claim could not be tested. `remarks` say how the records differ from the paper, beyond the
-    USUAL, and why the verdict is so or does not count. `changed` is when its rule last changed, empty if unknown, and
-    `starts` when the first and the last of its records were begun; `order` compares both.
+    `test` names the quantity and its bound. `here` is None where the claim could not be tested. `remarks` say how the
+    records differ from the paper, beyond the USUAL, and why the verdict is so or does not count. `changed` is when its
+    rule last changed, empty if unknown, and `starts` when the first and the last of its records were begun; `order`
+    compares both.
     """
 
     finding: Finding

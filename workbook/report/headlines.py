@@ -59,8 +59,7 @@ class Shown(NamedTuple):
         if not gpus:
             return ""
         return (
-            f" Dots of {listing(gpus)} are of an older protocol: the newer records, which pages show, have fewer than "
-            f"{FEWEST_RUNS} runs of these loops."
+            f" Newer records of {listing(gpus)}, which pages show, have fewer than {FEWEST_RUNS} runs of these loops."
         )
 
 

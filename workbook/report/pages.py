@@ -31,8 +31,8 @@ from workbook.registry import OF_ALL, STUDIES, YOUR_NETWORK
 from workbook.report import scraps
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
-from workbook.report.exchange import FILES, write_exchange
 from workbook.report.documents import DOCUMENTS, OWN_NETWORK, documents, title_and_text
+from workbook.report.exchange import FILES, write_exchange
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.glossary import PAGE, glossary
 from workbook.report.headlines import read_findings
