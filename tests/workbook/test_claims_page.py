@@ -333,7 +333,8 @@ def test_a_page_has_every_claim_exhibit_and_printed_table_of_its_paper(papers: P
     groups = [verdict.get_text() for verdict in page.select("main > .lk-scroll .lk-verdict")]
     assert groups == sorted(groups, key=lambda text: ["✗", "~", "✓"].index(text[0])), "what fails comes first"
     first = said_in(page.select_one("main > *"))
-    assert first.startswith(paragraph(paper) or "Of "), "a page begins with the paper's story"
+    assert first.startswith("H200: Of "), "a page begins with what its device shows"
+    assert paragraph(paper) == "" or paragraph(paper) not in said_in(page), "then_and_now.html tells the story"
     rows = page.select('[aria-label="Tables and figures"] tbody tr')
     assert len(rows) == len(paper.exhibits) > (0 if paper.later else 2)
     for row, exhibit in zip(rows, paper.exhibits, strict=True):

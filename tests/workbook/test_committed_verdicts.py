@@ -67,10 +67,14 @@ def test_every_verdict_of_a_claim_has_its_quantity_its_runs_and_at_least_three_o
         if finding.verdict in ("replicated", "not replicated"):
             deciding = [case for case in finding.cases if case.verdict == finding.verdict]
             assert deciding and all(case.n >= FEWEST_RUNS for case in deciding), finding.claim.id
-    tested = [row.here for row in findings[profile].rows() if row.here]
+    tested = [(row.test, row.here) for row in findings[profile].rows() if row.here]
     assert tested
-    for here in tested:
-        assert here.quantity and re.search(r"\d", here.value + here.n) and re.search(r"\d (run|image)s?$", here.n)
+    for test, here in tested:
+        assert (
+            re.fullmatch(r"\S.*: \S.*", test)
+            and re.search(r"\d", here.value + here.n)
+            and re.search(r"\d (run|image)s?$", here.n)
+        )
 
 
 @pytest.mark.thorough
@@ -84,9 +88,9 @@ def test_32_gpus_of_eight_nodes_are_not_replicated_by_four_of_one(findings: dict
 def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_value(
     findings: dict[str, Findings],
 ) -> None:
-    shown = [row.here for row in findings["h200"].rows() if row.here]
-    assert any(here.quantity.startswith("DRAM activity minus FP32") for here in shown)
-    assert any(here.value.endswith("(Quantization)") for here in shown), "study 05 tests the same claim"
+    rows = [row for row in findings["h200"].rows() if row.here]
+    assert any(row.test.startswith("DRAM activity minus FP32") for row in rows)
+    assert any(row.here and row.here.value.endswith("(Quantization)") for row in rows), "study 05 tests the same claim"
 
 
 def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:

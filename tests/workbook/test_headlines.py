@@ -68,6 +68,25 @@ def test_a_figure_has_a_dot_per_machine_with_at_least_three_runs(name: str) -> N
     assert shown.data["passes"].min() >= 3 and shown.data["low"].notna().all()
 
 
+def test_the_newest_protocol_with_enough_runs_is_shown_and_an_older_one_says_so() -> None:
+    gains = pd.DataFrame(
+        {
+            **{"gpu": ["A", "A", "B", "B"], "precision": "fp16", "protocol": [2, 3, 2, 3], "newest": 3},
+            **{"passes": [3, 3, 5, 2], "value": [1.0, 2.0, 3.0, 4.0]},
+        }
+    )
+    kept = headlines._several(gains)
+    assert list(zip(kept["gpu"], kept["value"], strict=True)) == [("A", 2.0), ("B", 3.0)]
+    said = headlines.Shown({}, True, kept, "precision", "speedup").older
+    assert said.startswith(" Newer records of B, which pages show, have fewer than 3 runs")
+    assert headlines.Shown({}, True, kept[:1], "precision", "speedup").older == ""
+
+
+def test_a_caption_names_the_gpu_whose_page_shows_newer_records() -> None:
+    """Page 07 of the H200 shows two runs of the newest protocol, and none of tuned FP16."""
+    assert "Newer records of H200 SXM, which pages show" in said_in(made()["precision"].figcaption)
+
+
 def swapped(metric: str, first: str, second: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """Return what swaps the execution modes of two sides, for rows with a metric."""
 

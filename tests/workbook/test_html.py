@@ -261,6 +261,14 @@ def test_external_urls_finds_only_urls_that_a_browser_would_load():
         assert external_urls(markup) == []
 
 
+def test_each_figure_has_a_citation_with_workbook_page_device_and_day(render):
+    figure = plots.dots(EVIL_RATES, y="batch", x="images_per_s", name="rates")
+    page = BeautifulSoup(render(code("1", shown(figure), tags=["figure"]), title="Training — H200 SXM"), "html.parser")
+    cited = page.select_one(".lk-figure details > p").get_text()
+    assert re.search(r"Cite as: labkit [\d.]+, “Training — H200 SXM”, figure rates, \d{4}-\d\d-\d\d\.$", cited), cited
+    assert not page.select("[data-figure]")
+
+
 def colours(css):
     return dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", css))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -67,13 +70,26 @@ def test_a_figure_can_be_drawn_of_any_results(kind: str, data: pd.DataFrame) -> 
     assert figure.alt
     assert "aria-label" in markup
     if data["images_per_s"].notna().any() and kind != "series":
-        assert "<summary>Numbers" in markup
+        assert "<summary>Data" in markup
         assert not re.search(r"(?<![\d.,])0 %", visible)
     if kind in ("lines", "panels", "dots", "stack"):
         groups = data.groupby(["model", "batch", "mode"])["images_per_s"].apply(lambda values: values.notna().any())
         assert figure.data["value"].notna().sum() == groups.sum()
         assert len(figure.data) == len(groups)
         assert figure.data.loc[figure.data["value"].isna(), "reason"].ne("").all()
+
+
+def test_a_figure_offers_all_its_numbers_and_its_drawing_as_files() -> None:
+    figure = DRAW["dots"](SWEEP)
+    page = BeautifulSoup(figure._repr_mimebundle_()["text/html"], "html.parser")
+    files = {str(link["download"]): str(link["href"]) for link in page.select("details a")}
+    assert list(files) == [f"{figure.name}.csv", f"{figure.name}.svg"]
+    table, drawing = (base64.b64decode(address.partition("base64,")[2]) for address in files.values())
+    saved = pd.read_csv(io.BytesIO(table))
+    assert saved["value"].tolist() == pytest.approx(figure.data["value"].tolist())
+    assert set(saved["metric"]) == {"images_per_s"}
+    root = ElementTree.fromstring(drawing)
+    assert root.tag.endswith("svg") and b"var(" not in drawing, "other programs know no CSS variables"
 
 
 @pytest.mark.parametrize("log", [False, True])

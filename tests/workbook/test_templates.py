@@ -15,7 +15,12 @@ from workbook.show.templates import TEMPLATE, drawn, environment
 BAD = """</td></svg><script>steal()</script><b onclick='x'>`<i>` **<u>**" autofocus="""
 CALLS = [
     *(("picture", BAD, BAD), ("setup", BAD), ("answer", [BAD]), ("cell", BAD), ("cell", BAD, BAD), ("head", [BAD])),
-    *(("text_of", BAD), ("bold", BAD), ("reasons", BAD, [BAD], BAD), ("figure", *[BAD] * 4, [BAD], "", "", False)),
+    *(
+        ("text_of", BAD),
+        ("bold", BAD),
+        ("reasons", BAD, [BAD], BAD),
+        ("figure", *[BAD] * 4, [BAD], BAD, "", [(BAD, BAD)], False),
+    ),
     ("table", [BAD] * 3, [[BAD] * 3, [BAD] * 3], BAD, BAD, BAD, 1, [["", BAD], [BAD] * 2]),
 ]
 

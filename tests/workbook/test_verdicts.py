@@ -29,6 +29,7 @@ from workbook.claims.rows import NOT_COUNTED, Measured, claim_row
 from workbook.claims.schema import Claim
 from workbook.claims.scope import ONE_HOST
 from workbook.claims.verdict import GROUPS, MARKS, VERDICTS, Bounds, Case, Finding, Verdict
+from workbook.claims.words import quantity_label
 from workbook.hardware.profile import Profile, load_profile
 from workbook.records import Blocks, Planned, Record, short_hash
 from workbook.records.store import Store
@@ -625,7 +626,7 @@ def test_the_largest_number_of_epochs_is_never_0() -> None:
     case = only_case(found_by(test, shown(data, "top1")))
     assert case.verdict == YES and {side.trial.epochs for side in case.sides} == {5}
     finding = found_by(test, shown({Trial(batch=64): near(0.1), Trial(batch=256): near(0.1)}, "top1"))
-    assert finding.verdict == UNTESTED and "no configuration of 01_training has largest epochs" in finding.reason
+    assert finding.verdict == UNTESTED and "no configuration of 01_training has the largest epochs" in finding.reason
 
 
 def test_largest_and_smallest_are_among_the_selected_trials() -> None:
@@ -1392,11 +1393,11 @@ def test_a_case_of_fewer_than_three_runs_does_not_block_another_and_the_scope_sa
     assert finding.verdict == OPEN, "every test must be decided"
 
 
-@pytest.mark.parametrize("lacking", ["quantity", "value", "n"])
-def test_no_verdict_is_drawn_without_its_quantity_value_and_runs(lacking: str) -> None:
-    given = {"quantity": "Throughput", "value": "2.00x", "n": "3 runs"}
-    assert BeautifulSoup(drawn("measured", Measured(**given)), "html.parser").get_text() == "Throughput: 2.00x 3 runs"
-    with pytest.raises(ValueError, match="quantity"):
+@pytest.mark.parametrize("lacking", ["value", "n"])
+def test_no_verdict_is_drawn_without_its_value_and_runs(lacking: str) -> None:
+    given = {"value": "2.00x", "n": "3 runs"}
+    assert BeautifulSoup(drawn("measured", Measured(**given)), "html.parser").get_text() == "2.00x 3 runs"
+    with pytest.raises(ValueError, match="value and runs"):
         Measured(**given | {lacking: ""})
 
 
@@ -1446,23 +1447,25 @@ def test_findings_are_counted_by_verdict_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "mark"),
+    ("fields", "mark", "said"),
     [
-        ({}, None),
-        ({"mark": "by definition"}, "by definition"),
-        ({"only": {"model": ["resnet50"], "profile": ["h200"]}}, None),
-        ({"only": {"model": ["vgg16"]}}, "other hardware or data"),
-        ({"only": {"profile": ["k80"]}}, "other hardware or data"),
+        ({}, None, ""),
+        ({"mark": "by definition"}, "by definition", NOT_COUNTED["by definition"]),
+        ({"only": {"model": ["resnet50"], "profile": ["h200"]}}, None, ""),
+        ({"only": {"model": ["vgg16"]}}, "other hardware or data", "the paper speaks of VGG-16."),
+        ({"only": {"profile": ["k80"]}}, "other hardware or data", "the paper speaks of Tesla K80"),
     ],
 )
-def test_a_marked_verdict_is_shown_and_not_counted(fields: dict[str, Any], mark: str | None) -> None:
+def test_a_marked_verdict_is_shown_with_its_reason_and_not_counted(
+    fields: dict[str, Any], mark: str | None, said: str
+) -> None:
     claim = a_claim(a_test(shape="level", at_least=100, select={"model": "resnet50"}), **fields)
     finding = judge(a_paper(claim), claim, seen(shown({R50: near(110)})))
     assert (finding.verdict, finding.mark) == (YES, mark)
     assert Findings([finding]).counts()[YES] == (mark is None)
     assert Findings([finding]).frame()["mark"].tolist() == [mark or ""]
     page = Findings([finding])._repr_mimebundle_()["text/html"]
-    assert "replicated" in page and (finding.mark is None or NOT_COUNTED[finding.mark] in page)
+    assert "replicated" in page and ("Not counted: " in page) == (mark is not None) and said in page
 
 
 @pytest.mark.parametrize(
@@ -1476,6 +1479,32 @@ def test_a_reason_is_shown_for_its_verdict_and_records_only(verdict: str, host: 
     assert (finding.why == "waits for kernel launches") == shown_why
     page = Findings([finding])._repr_mimebundle_()["text/html"]
     assert ("Waits for kernel launches." in page) == shown_why
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ({"shape": "level", "at_least": 1}, "Throughput"),
+        ({"shape": "ratio", "at_least": 1, "over": {"device": "cuda"}, "under": {"device": "cpu"}}, "GPU over CPU"),
+        (
+            {
+                **{"shape": "ratio", "at_least": 1},
+                "over": {"precision": "int8", "engine": "fastest"},
+                "under": {"precision": "fp32", "engine": "fastest"},
+            },
+            "INT8 over FP32",
+        ),
+        (
+            {"shape": "ratio", "at_least": 1, "over": {"batch": "largest"}, "under": {"batch": "others"}},
+            "the largest batch over another batch",
+        ),
+        ({"shape": "trend", "along": "batch", "trend": "rises"}, "highest over lowest batch"),
+        ({"shape": "trend", "along": "batch", "trend": "peaks"}, "highest over first and last batch"),
+        ({"shape": "alike", "along": "profile", "among": "model"}, "one device over another"),
+    ],
+)
+def test_a_test_says_what_its_ratio_is_of(test: dict[str, Any], said: str) -> None:
+    assert quantity_label(a_claim(a_test(**test)).tests[0]) in (said, f"Throughput, {said}")
 
 
 def test_a_claim_without_records_has_no_group_but_its_verdict() -> None:

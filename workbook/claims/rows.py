@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from workbook.claims.schema import Group, Mark
 from workbook.claims.verdict import DECIDING, MARKS, Case, Finding, Judged, Verdict
-from workbook.claims.words import metric_label, shown_bound, shown_value
+from workbook.claims.words import choice_words, quantity_label, shown_bound, shown_value
 from workbook.words import NAN, digits_of, label, listing, sentence
 
 USUAL = (f"on {label('data', 'synthetic32')}", "with PyTorch")  # of most records; claims.html says it above the claims
@@ -26,24 +26,24 @@ CHANGED = {AMONG: "Rule changed after the first of the records.", AFTER: "Rule c
 
 @dataclass(frozen=True)
 class Measured:
-    """The quantity of a claim, its effect in words, and of how many runs or images it is; ValueError without one."""
+    """The effect of a claim in words, and of how many runs or images it is; ValueError without one."""
 
-    quantity: str
     value: str
     n: str
 
     def __post_init__(self) -> None:
-        if not (self.quantity and self.value and self.n):
-            raise ValueError(f"a verdict is shown with its quantity, value and runs, not {self}")
+        if not (self.value and self.n):
+            raise ValueError(f"a verdict is shown with its value and runs, not {self}")
 
 
 @dataclass(frozen=True)
 class ClaimRow:
     """A claim with its verdict, from the test that decides.
 
-    `here` is None where the claim could not be tested. `remarks` say how the records differ from the paper, beyond the
-    USUAL, and why the verdict is so or does not count. `changed` is when its rule last changed, empty if unknown, and
-    `starts` when the first and the last of its records were begun; `order` compares both.
+    `test` names the quantity and its bound. `here` is None where the claim could not be tested. `remarks` say how the
+    records differ from the paper, beyond the USUAL, and why the verdict is so or does not count. `changed` is when its
+    rule last changed, empty if unknown, and `starts` when the first and the last of its records were begun; `order`
+    compares both.
     """
 
     finding: Finding
@@ -114,17 +114,25 @@ def claim_row(finding: Finding, changed: str = "") -> ClaimRow:
         here = _measured(finding, judged)
         parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", finding.scope)
         limits = ", ".join(part for part in parts if part not in USUAL)
-        not_counted = NOT_COUNTED[finding.mark] if finding.mark else ""
         newer = CHANGED.get(order, "")
-        remarks = " ".join(filter(None, [sentence(limits), sentence(finding.why), not_counted, newer]))
+        remarks = " ".join(filter(None, [sentence(limits), sentence(finding.why), _not_counted(finding), newer]))
     test = printed[0] if printed and not judged.test.has_direction else bound
-    return ClaimRow(finding, test, here, remarks, changed, order, starts_of(finding))
+    return ClaimRow(
+        finding, f"{quantity_label(judged.test)}: {test}", here, remarks, changed, order, starts_of(finding)
+    )
+
+
+def _not_counted(finding: Finding) -> str:
+    """Return why a verdict does not count: its mark in words, or of what the paper speaks; empty if it counts."""
+    if finding.mark and finding.mark != finding.claim.mark:
+        return f"Not counted: the paper speaks of {choice_words(finding.claim.only)}."
+    return NOT_COUNTED[finding.mark] if finding.mark else ""
 
 
 def case_table(judged: Judged) -> CaseTable:
     """Return the cases of a test. The caption has the published value if all of them have the same."""
     because = f" ({judged.test.because})" if judged.test.because else ""
-    caption = f"{metric_label(judged.test)}: {shown_bound(judged.test)}{because}"
+    caption = f"{quantity_label(judged.test)}: {shown_bound(judged.test)}{because}"
     printed = {case.published for case in judged.cases}
     if len(printed) == 1 and all(printed):
         caption += f". Published: {printed.pop()}"
@@ -186,7 +194,7 @@ def _measured(finding: Finding, judged: Judged) -> Measured:
     if effects and len(studies) == 1 < len(_studies(finding.cases)):
         effects = f"{effects} ({studies.pop()})"
     value = effects or finding.reason or _DIFFERS[finding.verdict]
-    return Measured(metric_label(judged.test), value, _counted(shown))
+    return Measured(value, _counted(shown))
 
 
 def _counted(cases: Iterable[Case]) -> str:

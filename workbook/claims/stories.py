@@ -26,12 +26,14 @@ class Sentence(_Part):
 class StoryFigure(_Part):
     """The figure: the printed magnitudes of one test of a claim, beside what the records give.
 
-    `{now}` in the title stands for the measured values.
+    `{now}` in the title stands for the measured values of `title_of`.
     """
 
     claim: str
     test: int = Field(0, ge=0)  # its place among the claim's tests
-    select: dict[FieldName, Value] = {}  # of the records that the test selects
+    # Of the records that the test selects; without a model, those that a printed value is about.
+    select: dict[FieldName, Value | list[Value]] = {}
+    title_of: dict[FieldName, Value] = {}
     title: Annotated[str, Field(min_length=1)]
     caption: Annotated[str, Field(min_length=1)]
 

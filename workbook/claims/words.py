@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from workbook.claims.evidence import Side
-from workbook.claims.schema import FASTEST, OTHERS, Test
+from workbook.claims.schema import FASTEST, LARGEST, OTHERS, SMALLEST, Test
 from workbook.hardware.profile import load_profile, profile_names
 from workbook.registry import LABELS, METRICS, find_metric
 from workbook.statistics import Interval
@@ -119,6 +119,25 @@ def metric_label(test: Test) -> str:
     return f"{of_metric} {COMPARED[test.shape]} {within_sentence(find_metric(test.metric_under).label)}"
 
 
+def quantity_label(test: Test) -> str:
+    """Return what a test judges, and of what over what a ratio is: `images/s, GPU over CPU`."""
+    compared = _COMPARES.get(test.trend or test.shape, "").format(field_name(test.along or "").removeprefix("the "))
+    if test.over:
+        changed = [name for name in test.over if test.over[name] != test.under[name]]
+        over, under = (choice_words({name: of[name] for name in changed}) for of in (test.over, test.under))
+        compared = f"{over} {COMPARED[test.shape]} {under}"
+    return ", ".join(filter(None, [metric_label(test), compared]))
+
+
+_COMPARES = {
+    **dict.fromkeys(("rises", "falls"), "highest over lowest {}"),
+    **dict.fromkeys(("constant", "alike"), "one {} over another"),
+    "diminishing": "gain of a step over that of the step before",
+    "peaks": "highest over first and last {}",
+    "order": "each over the next",
+}
+
+
 def field_name(name: str) -> str:
     """Return the name of a trial's field for a sentence."""
     return f"the {_FIELD_NAMES.get(name) or heading(name)}" if name else ""
@@ -135,16 +154,22 @@ def choice_words(choice: Mapping[str, object]) -> str:
     texts = []
     for name, value in choice.items():
         values = value if isinstance(value, list) else [value]
-        either = " or ".join(label(name, item) for item in values)
+        either = " or ".join(device_titles([item]) if name == "profile" else label(name, item) for item in values)
         text = phrase(name, values[-1], either)
-        if values[-1] == OTHERS:
-            text = f"another {field_name(name).removeprefix('the ')}"
-        elif text == either and name not in ("model", "precision", "image_px", "data", "framework", "mode"):
+        if values[-1] in (OTHERS, LARGEST, SMALLEST, FASTEST):
+            of = "another" if values[-1] == OTHERS else f"the {values[-1]}"
+            text = f"{of} {field_name(name).removeprefix('the ')}"
+        elif text == either and name not in _CLEAR:
             text = f"{heading(name)} {text}"
         texts.append(text)
     return ", ".join(texts)
 
 
+# Fields whose values are clear without the field's name.
+_CLEAR = (
+    *("model", "profile", "precision", "image_px", "data", "framework", "mode", "device", "workload", "engine"),
+    *("optimizer", "network", "arrangement", "updates", "cache"),
+)
 _NAMED = (
     *("batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
     *("scaling", "arrangement", "updates", "interconnect", "gradient_precision", "schedule", "learning_rate"),

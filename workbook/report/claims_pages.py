@@ -11,7 +11,7 @@ from workbook.claims.papers import PrintedTable, PublishedTable
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS, STUDIES
 from workbook.report.html import write_template
-from workbook.report.then_and_now import paragraph, where_told
+from workbook.report.then_and_now import where_told
 from workbook.words import number
 
 FOLDER = "papers"
@@ -60,9 +60,9 @@ def write_papers(folder: Path, findings: Findings, *, title: str, links: Sequenc
             title=title,
             paper=paper,
             devices=", ".join(dict.fromkeys(device.printed for device in paper.devices)),
-            story=paragraph(paper),
-            told=where_told(folder),
+            told=where_told(folder) if paper.story else "",
             sentence=of_paper.sentence(),
+            failed=of_paper.counts()["not replicated"],
             rows=of_paper.rows(),
             studies={study: (addresses.get(study, ""), about.title) for study, about in STUDIES.items()},
             tables=[*map(_printed, paper.printed), *map(_published, paper.tables)],

@@ -26,14 +26,15 @@ from workbook.show import plots
 from workbook.show.frames import INTERVAL
 from workbook.show.templates import drawn
 from workbook.studies.values import told_span
-from workbook.words import CAREFUL, STRICT
+from workbook.words import CAREFUL, STRICT, listing
 
 SENTENCES = ROOT / "docs" / "findings.md"
 FILE = Path("comparison/findings.json")  # in the folder of reports
 WIDTH_IN = 3.9  # three figures stand in a row, with texts of 12 pixels
 COMPILED = "compiled + CUDA graph"
 _ENTRY = re.compile(r"- \*\*(?P<name>.+?)\*\*: (?P<sentence>.+)(?:\n  (?P<caption>.+))?")
-_KEYS = [*RECORDS, "protocol", "gpu", "image_px", "batch", "precision", "mode"]
+_OF_RECORDS = [*RECORDS, "protocol", "newest"]  # `newest` is the newest protocol of the study's records of the GPU
+_KEYS = [*_OF_RECORDS, "gpu", "image_px", "batch", "precision", "mode"]
 _GAIN = ("dell_v100", "dell_v100-fp16")  # the paper and claim with the gain that a V100 had in FP16
 
 
@@ -50,6 +51,16 @@ class Shown(NamedTuple):
     x: str
     hue: str = "gpu"
     ticks: pd.DataFrame | None = None
+
+    @property
+    def older(self) -> str:
+        """Of which GPUs older records are shown than on their pages, and why; empty if of none."""
+        gpus = sorted(set(self.data.loc[self.data["protocol"] < self.data["newest"], "gpu"]))
+        if not gpus:
+            return ""
+        return (
+            f" Newer records of {listing(gpus)}, which pages show, have fewer than {FEWEST_RUNS} runs of these loops."
+        )
 
 
 def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
@@ -75,7 +86,7 @@ def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
                 numbers=False,
                 ticks=shown.ticks,
                 title=sentence.format_map(shown.words),
-                caption=entry["caption"],
+                caption=entry["caption"] + shown.older,
                 name=f"finding-{name}",
             )
             figure.drawing.set_figwidth(WIDTH_IN)
@@ -106,12 +117,17 @@ def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
     )
     profiles = map(load_profile, timed["profile"].unique())
     names = {profile.name: profile.title.removeprefix(f"{profile.device.count}x ") for profile in profiles}
-    return timed.drop_duplicates("record").assign(gpu=lambda rows: rows["profile"].map(names).astype(object))
+    return timed.drop_duplicates("record").assign(
+        gpu=lambda rows: rows["profile"].map(names).astype(object),
+        newest=lambda rows: rows.groupby(["gpu", "study"])["protocol"].transform("max"),
+    )
 
 
 def _several(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Return the estimates of enough runs for a verdict."""
-    return estimates[estimates["passes"] >= FEWEST_RUNS]
+    """Return the estimates of enough runs for a verdict, of each GPU and configuration those of the newest protocol."""
+    enough = estimates[estimates["passes"] >= FEWEST_RUNS]
+    alike = [name for name in _KEYS if name in enough and name not in _OF_RECORDS]
+    return enough[enough["protocol"] == enough.groupby(alike)["protocol"].transform("max")]
 
 
 def _graph(trained: pd.DataFrame) -> Shown:

@@ -13,8 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
+from workbook.records import utc_now
 from workbook.report.elsewhere import with_devices_linked
 from workbook.report.glossary import with_words_linked
 from workbook.show import theme_css
@@ -40,6 +42,9 @@ _REMOTE = re.compile(
 )
 _LOADING = ("src", "href", "xlink:href", "poster", "data")
 _ADDRESS = re.compile(r"(?:[a-z+.-]+:)?//\S+", re.I)
+
+_CITED = re.compile(r'<span data-figure="(?P<name>[\w-]+)"></span>')
+_TITLE = re.compile(r"<title>(.*?)</title>", re.S)
 
 # Tables for a phone: the stylesheet shows rows as blocks where a table with many columns has little room.
 STACKED = "lk-stack"
@@ -119,7 +124,7 @@ def write_template(page: Path, template: str, **values: Any) -> None:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Write a page atomically, with links to the glossary and to other devices.
+    """Write a page atomically, with links to the glossary and to other devices, and with citations of its figures.
 
     Raise LabkitError if it would load an external URL.
     """
@@ -129,8 +134,20 @@ def write_page(page: Path, text: str) -> None:
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
         )
     with replacing(page) as new:
-        linked = with_words_linked(with_devices_linked(page, text))
+        linked = with_words_linked(with_citations(with_devices_linked(page, text)))
         new.write_text(with_stacked_tables(linked), encoding="utf-8", errors="replace")
+
+
+def with_citations(text: str) -> str:
+    """Return a page with a citation in the place of each figure's mark: workbook, page, device, figure and day.
+
+    >>> with_citations('<title>Training — H200</title><span data-figure="rates"></span>')  # doctest: +ELLIPSIS
+    '<title>Training — H200</title>Cite as: labkit ..., “Training — H200”, figure rates, ...'
+    """
+    title = found[1].strip() if (found := _TITLE.search(text)) else ""
+    return _CITED.sub(
+        lambda mark: f"Cite as: labkit {__version__}, “{title}”, figure {mark['name']}, {utc_now()[:10]}.", text
+    )
 
 
 def _take_title(notebook: Any) -> str:

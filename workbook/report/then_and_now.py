@@ -10,8 +10,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from workbook.claims import Case, Findings
+from workbook.claims.evidence import select
 from workbook.claims.papers import Paper
-from workbook.claims.schema import Group, Test
+from workbook.claims.schema import Group, Test, Value
 from workbook.claims.stories import StoryFigure
 from workbook.claims.verdict import FEWEST_RUNS
 from workbook.claims.words import choice_words
@@ -81,14 +82,15 @@ def _told(findings: Findings) -> Told:
 def _drawn(paper: Paper, about: StoryFigure, cases: Sequence[Case]) -> Figure:
     """Draw the printed values, and below them those of devices of the same kind."""
     test, printed = paper.figure_test, _printed(paper)
-    here, metric = _measured(test, about, cases), "speedup" if test.shape == "ratio" else test.metric
+    here, metric = _measured(test, about.select, cases), "speedup" if test.shape == "ratio" else test.metric
+    named = _measured(test, {**about.select, **about.title_of}, cases)
     return plots.dots(
         pd.DataFrame([*printed, *here]),
         y=["device", "network"],
         x=metric,
         hue="source",
         pair=False,
-        title=about.title.format(now=_span(here, test)) if here else f"{heading(metric)}: {NOT_MEASURED}",
+        title=about.title.format(now=_span(named, test)) if named else f"{heading(metric)}: {NOT_MEASURED}",
         caption=about.caption,
         name=f"then-and-now-{paper.id}",
     )
@@ -104,14 +106,14 @@ def _printed(paper: Paper) -> list[Dot]:
     ]
 
 
-def _measured(test: Test, about: StoryFigure, cases: Sequence[Case]) -> list[Dot]:
-    """Return the effects that a printed value is about, of devices of the same kind."""
+def _measured(test: Test, chosen: dict[str, Value | list[Value]], cases: Sequence[Case]) -> list[Dot]:
+    """Return the selected effects, by default those that a printed value is about, of devices of the same kind."""
     kinds = {load_profile(name).device.kind for one in test.published for name in one.hardware}
     dots = []
     for case in cases:
         side, effect = case.sides[0], case.effect
-        is_about = case.published and all(side.field(name) == value for name, value in about.select.items())
-        if effect and is_about and side.results.profile.device.kind in kinds:
+        is_about = case.published or "model" in chosen
+        if effect and is_about and select([side], chosen) and side.results.profile.device.kind in kinds:
             few = f", {case.n} runs" if case.n < FEWEST_RUNS else ""
             network = f"{label('model', side.trial.model)}, {phrase('batch', side.trial.batch)}{few}"
             low, high = (NAN if end is None else end for end in (effect.low, effect.high))

@@ -6,6 +6,7 @@ JupyterLab and PDF files show the fallback colours, those of the light scheme, o
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import html
 import io
@@ -196,22 +197,28 @@ class Figure:
 
     def svg(self) -> str:
         """Return one inline SVG element: colours are CSS variables, text is text, ids are unique within a page."""
+        return _inline(self._svg_file(), self.name, self.alt)
+
+    def _svg_file(self) -> str:
+        """Return the drawing as a file of its own, in light colours and without the title."""
         buffer = io.StringIO()
         with styled(self.name):
             self.drawing.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
-        return _inline(buffer.getvalue(), self.name, self.alt)
+        return buffer.getvalue()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        frame = numbers(self.data.head(_MOST_ROWS), self.metric)
+        frame, svg = numbers(self.data.head(_MOST_ROWS), self.metric), self._svg_file()
+        table = self.data.assign(metric=self.metric).to_csv(index=False)
         page = drawn(
             "figure",
             self.name,
-            Markup(self.svg()),  # noqa: S704 - matplotlib and `_inline` escape it
+            Markup(_inline(svg, self.name, self.alt)),  # noqa: S704 - matplotlib and `_inline` escape it
             self.title,
             self.caption,
             self._missing(),
             "" if self.data.empty else table_html(frame, name=f"Numbers of {self.name}"),
             f" (first {_MOST_ROWS} of {len(self.data):,} rows)" if len(self.data) > _MOST_ROWS else "",
+            [("csv", _address("text/csv", table)), ("svg", _address("image/svg+xml", svg))],
             is_empty=self._is_empty,
         )
         return {"text/plain": f"{self.title or self.name}. {self.caption}".strip(), "text/html": page}
@@ -222,6 +229,11 @@ class Figure:
             return []
         missing = self.data[self.data["value"].isna()].to_dict("records")
         return [f"{configuration(row)}: {row['reason']}" for row in missing]
+
+
+def _address(kind: str, text: str) -> str:
+    """Return an address that holds a file, for a link that saves it: it needs neither a script nor a request."""
+    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def _inline(svg: str, name: str, alt: str) -> str:
