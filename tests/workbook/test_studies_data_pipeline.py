@@ -274,10 +274,10 @@ def test_the_fewest_workers_that_deliver_enough_are_named_else_the_fastest_loade
     enough = pipeline.enough(rates, estimate(needs, "images_per_s", by=["setting"]))
     assert (
         pipeline.of_setting(enough, "ResNet-50, FP32, eager")
-        == "tf.data (TFRecord) with 4 workers alone delivers what the step needs"
+        == "tf.data (TFRecord) with 4 workers delivers what the step needs"
     )
     said = pipeline.of_setting(enough, "AlexNet, BF16, CUDA graph")
-    assert said == "tf.data (TFRecord) with 16 workers alone delivers 40 % of what the step needs"
+    assert said == "tf.data (TFRecord) with 16 workers delivers 40 % of what the step needs"
 
 
 def test_an_epoch_is_compared_with_the_set_and_the_roof_is_the_largest_cold_read() -> None:

@@ -20,7 +20,7 @@ COLUMNS = [
     *("case", "metric", "kind", "effect", "low", "high"),
     *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
-IN_SIGHT = 6  # tested claims that a study's page shows; the others are folded
+IN_SIGHT = 3  # tested claims that a study's page shows; the others are folded
 _IN_WORDS: dict[Group, str] = {"direction replicated": "replicated in direction only"}
 
 

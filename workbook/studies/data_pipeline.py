@@ -120,12 +120,12 @@ def of_setting(found: pd.DataFrame, setting: str) -> str:
 
     >>> found = pd.DataFrame({"setting": ["ResNet-50"], "loader": ["tf.data"], "workers": [4.0], "share": [0.5]})
     >>> of_setting(found, "ResNet-50"), of_setting(found, "AlexNet")
-    ('tf.data with 4 workers alone delivers 50 % of what the step needs', 'not measured')
+    ('tf.data with 4 workers delivers 50 % of what the step needs', 'not measured')
     """
     for row in found[found["setting"] == setting].to_dict("records"):
         who = f"{row['loader']} with {phrase('workers', row['workers'])}"
         part = "what" if row["share"] >= 1 else f"{100 * row['share']:.0f} % of what"
-        return f"{who} alone delivers {part} the step needs"
+        return f"{who} delivers {part} the step needs"
     return NOT_MEASURED
 
 

@@ -133,10 +133,9 @@ def as_fast(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
     >>> as_fast(gains, "FP32", batch=1), as_fast(gains, "FP32", batch=64)
     ('4.00 times as fast as FP32', 'not clearly faster or slower than FP32')
     """
-    text = times(ratios, **where)
-    return (
-        f"not clearly faster or slower than {reference}" if text == NO_DIFFERENCE else f"{text} as fast as {reference}"
-    )
+    text, few, _ = times(ratios, **where).partition(" (2 runs)")
+    said = "not clearly faster or slower than" if text == NO_DIFFERENCE else f"{text} as fast as"
+    return f"{said} {reference}{few}"
 
 
 def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
