@@ -185,20 +185,18 @@ _BEYOND = re.compile(r" by (\S+) of it, more than (\S+)$")
 
 
 def _for_readers(reason: str) -> str:
-    """Return a recorded reason, with that of a correctness gate as one sentence.
+    """Return a recorded reason, with that of a correctness gate as one sentence that says first by how much.
 
     >>> _for_readers("rank 1 of 2: correctness gate: the loss differs by 0.1 of it, more than 0.05")
-    'process 1 of 2 failed the correctness check: the loss differs by 10 %, and 5 % is allowed'
+    'the correctness check refused it, by 10 % where 5 % is allowed (process 1 of 2: the loss differs)'
     """
     if not (gate := _GATE.match(reason)):
         return reason
-    who = f"process {gate[1]} of {gate[2]}" if gate[1] else "it"
-    said = _BEYOND.sub(_in_percent, reason[gate.end() :])
-    return f"{who} failed the correctness check: {said}"
-
-
-def _in_percent(shares: re.Match[str]) -> str:
-    return " by {:.2g} %, and {:.3g} % is allowed".format(*(100 * float(share) for share in shares.groups()))
+    who = f"process {gate[1]} of {gate[2]}: " if gate[1] else ""
+    shares = _BEYOND.search(reason)
+    apart, most = (100 * float(share) for share in shares.groups()) if shares else (0, 0)
+    by = f", by {apart:.2g} % where {most:.3g} % is allowed" if shares else ""
+    return f"the correctness check refused it{by} ({who}{_BEYOND.sub('', reason[gate.end() :])})"
 
 
 class Record(_Part):
@@ -288,6 +286,13 @@ class Record(_Part):
         """The reason of a failure for readers: it has the day if a state of the machine is the cause; else empty."""
         dated = f", when it was tried on {self.started_at[:10]}" if self.reason and self.cause == "here" else ""
         return f"{_for_readers(self.reason or '')}{dated}"
+
+    @property
+    def failure(self) -> str:
+        """Status and reason of a failure for readers; the reason alone if a correctness gate refused the trial."""
+        if not self.reason or _GATE.match(self.reason):
+            return self.dated_reason or self.status
+        return f"{self.status}: {self.dated_reason}"
 
     def line(self) -> str:
         """Return the record as its JSON line in the file, with the file's field names (`schema`, `pass`)."""
