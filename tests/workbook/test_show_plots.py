@@ -274,6 +274,15 @@ def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
     assert {"not run: needs 80 GiB", "7.21x", "published", "batch 8,192"} <= set(texts(figure.svg()))
 
 
+@pytest.mark.parametrize(("values", "marks"), [([100.0, 100.0], 0), ([100.0, 200.0], 2), ([100.0], 1)])
+def test_a_reference_that_all_rows_have_is_one_line(values: list[float], marks: int) -> None:
+    data = SWEEP[SWEEP["batch"].isin([16, 64])]
+    peaks = pd.DataFrame({"batch": [16, 64][: len(values)], "value": values, "label": "peak"})
+    figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", ticks=peaks)
+    drawn = [line.get_marker() for line in figure.axes[0].lines].count("|")
+    assert drawn == marks and texts(figure.svg()).count("peak") == 1
+
+
 def test_zero_has_no_logarithm() -> None:
     assert not may_be_log([0.0, 1.0])
     assert not may_be_log([])

@@ -211,15 +211,15 @@ def test_failed_trials_have_no_ratio_and_no_records_give_empty_tables() -> None:
 @pytest.mark.parametrize(
     ("metric", "k40m"), [("utilisation", (0.7524019258, 0.58, 0.90)), ("power_w", (120.586543, 99.0, 145.0))]
 )
-def test_polled_readings_are_listed_below_the_printed_ones(metric: str, k40m: tuple[float, ...]) -> None:
+def test_readings_of_the_timed_part_are_listed_below_the_printed_ones(metric: str, k40m: tuple[float, ...]) -> None:
     frame = Results([part("h200", Trial(batch=64), Trial(batch=256), GRAPH)]).frame()
-    polled = frame[["record", "batch", "mode"]].assign(window="polled", mean=100.0, lowest=90.0, highest=110.0)
-    polled.loc[polled["batch"] == 64, "mean"] = 5.0
-    polled.loc[polled["mode"] != "strict FP32", "mean"] = 7.0
-    polled.loc[frame["pass_number"] == 2, "highest"] = 120.0
+    timed = frame[["record", "batch", "mode"]].assign(window="timed", mean=100.0, lowest=90.0, highest=110.0)
+    timed.loc[timed["batch"] == 64, "mean"] = 5.0
+    timed.loc[timed["mode"] != "strict FP32", "mean"] = 7.0
+    timed.loc[frame["pass_number"] == 2, "highest"] = 120.0
     name = {"power_w": "power_smi_w"}.get(metric, metric)
-    timed = polled.assign(metric=name, window="timed", mean=1.0)
-    readings = pd.concat([polled.assign(metric=name), polled.assign(metric="sm_clock_hz"), timed])
+    polled = timed.assign(metric=name, window="polled", mean=1.0)
+    readings = pd.concat([timed.assign(metric=name), timed.assign(metric="sm_clock_hz"), polled])
     table = comparison.beside_papers(frame, readings, metric, "resnet50").set_index("device")
     assert list(table.index[-2:]) == ["Tesla K40m", "H200 SXM"] and len(table) == 5
     assert tuple(table.loc["Tesla K40m", ["value", "low", "high"]]) == pytest.approx(k40m)

@@ -21,7 +21,7 @@ from tests.workbook.test_site import described
 from workbook.claims import evidence as rooms
 from workbook.claims import schema as claims
 from workbook.claims.evidence import Evidence, Side
-from workbook.claims.findings import COLUMNS, Findings
+from workbook.claims.findings import COLUMNS, IN_SIGHT, Findings
 from workbook.claims.judge import judge, judge_all
 from workbook.claims.papers import Paper, PublishedTable, load_papers
 from workbook.claims.reports import evidence as evidence_of_reports
@@ -1544,6 +1544,14 @@ def test_a_study_shows_a_row_per_claim_with_a_link_to_its_tests(monkeypatch: pyt
     assert "Not testable here: 1 claim," in page.select_one("details > summary").get_text()  # type: ignore[union-attr]
     text = BeautifulSoup(in_jupyterlab, "html.parser").get_text(" ")
     assert "href" not in in_jupyterlab and text.split() == page.get_text(" ").split(), "beside a notebook is no page"
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_further_tested_claims_are_folded(further: int) -> None:
+    findings = Findings([four_findings().findings[0]] * (IN_SIGHT + further))
+    page = BeautifulSoup(findings._repr_mimebundle_()["text/html"], "html.parser")
+    assert len(page.select("tbody tr")) == IN_SIGHT + further
+    assert len(page.select("details tbody tr")) == further
 
 
 def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:

@@ -20,6 +20,7 @@ COLUMNS = [
     *("case", "metric", "kind", "effect", "low", "high"),
     *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
+IN_SIGHT = 3  # tested claims that a study's page shows; the others are folded
 _IN_WORDS: dict[Group, str] = {"direction replicated": "replicated in direction only"}
 
 
@@ -79,7 +80,7 @@ class Findings:
         lines = [f"{MARKS[finding.verdict]} {finding.claim.id}: {finding.label}" for finding in self._sorted()]
         text = "\n".join([self.sentence(), *lines]) if lines else nothing
         home = "" if is_report() else None  # beside a notebook in JupyterLab there is no page of claims
-        return {"text/plain": text, "text/html": drawn("claims", self.rows(), home, nothing=nothing)}
+        return {"text/plain": text, "text/html": drawn("claims", self.rows(), home, nothing=nothing, most=IN_SIGHT)}
 
     def rows(self) -> list[ClaimRow]:
         """Return the claims as rows of a page: not replicated, inconclusive, then the other GROUPS."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -179,6 +180,25 @@ def result_of(values: dict[str, Any]) -> Result:
     return _RESULT.validate_python(values)
 
 
+_GATE = re.compile(r"(?:rank (\d+) of (\d+): )?correctness gate: ")
+_BEYOND = re.compile(r" by (\S+) of it, more than (\S+)$")
+
+
+def _for_readers(reason: str) -> str:
+    """Return a recorded reason, with that of a correctness gate as one sentence that says first by how much.
+
+    >>> _for_readers("rank 1 of 2: correctness gate: the loss differs by 0.1 of it, more than 0.05")
+    'the correctness check refused it, by 10 % where 5 % is allowed (process 1 of 2: the loss differs)'
+    """
+    if not (gate := _GATE.match(reason)):
+        return reason
+    who = f"process {gate[1]} of {gate[2]}: " if gate[1] else ""
+    shares = _BEYOND.search(reason)
+    apart, most = (100 * float(share) for share in shares.groups()) if shares else (0, 0)
+    by = f", by {apart:.2g} % where {most:.3g} % is allowed" if shares else ""
+    return f"the correctness check refused it{by} ({who}{_BEYOND.sub('', reason[gate.end() :])})"
+
+
 class Record(_Part):
     """One trial in one pass on one host."""
 
@@ -265,7 +285,14 @@ class Record(_Part):
     def dated_reason(self) -> str:
         """The reason of a failure for readers: it has the day if a state of the machine is the cause; else empty."""
         dated = f", when it was tried on {self.started_at[:10]}" if self.reason and self.cause == "here" else ""
-        return f"{self.reason or ''}{dated}"
+        return f"{_for_readers(self.reason or '')}{dated}"
+
+    @property
+    def failure(self) -> str:
+        """Status and reason of a failure for readers; the reason alone if a correctness gate refused the trial."""
+        if not self.reason or _GATE.match(self.reason):
+            return self.dated_reason or self.status
+        return f"{self.status}: {self.dated_reason}"
 
     def line(self) -> str:
         """Return the record as its JSON line in the file, with the file's field names (`schema`, `pass`)."""

@@ -30,15 +30,15 @@ class Answer:
 def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VALUE) -> Answer:
     """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`.
 
-    A bullet without a measured value is left out. If no bullet has one, the `reason` why is the answer. A `short` or
-    `number` without a value gives way to the first bullet or "not measured".
+    A bullet that is empty or has no measured value is left out. If none has one, the `reason` why is the answer. A
+    `short` or `number` without a value gives way to the first bullet or "not measured".
     """
     import scrapbook
 
     from workbook.study import SHOWN
 
-    shown = tuple(bullet for bullet in bullets if not lacks_value(bullet)) or (reason,)
-    if lacks_value(short) or shown == (reason,):
+    shown = tuple(bullet for bullet in bullets if bullet and not lacks_value(bullet)) or (reason,)
+    if not short or lacks_value(short) or shown == (reason,):
         short = shown[0].replace("**", "")
     number = NOT_MEASURED if lacks_value(number) else number
     for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():

@@ -36,7 +36,7 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
 def value(results: StudyRecords, record: Record, metric: str) -> float:
     """Return a metric of a record in SI units. Raise Missing with the reason if it has none."""
     if record.status != "ok":
-        raise Missing(f"{record.status}: {record.dated_reason}" if record.reason else record.status)
+        raise Missing(record.failure)
     if record.result is None:
         raise Missing
     return _DERIVED[metric](results, record) if metric in _DERIVED else _own(results, record, metric)

@@ -251,7 +251,7 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
             score = 1000.0 * overlaps + 100.0 * outside + crossed
             if score < best[0]:
-                best = (score, place, box.padded(2, 0))  # a space between numbers of a line
+                best = (score, place, box.padded(0.5 * text.get_fontsize(), 0))  # a space between numbers of a line
         if not note.needed and best[0] >= 1000:
             text.remove()
             continue

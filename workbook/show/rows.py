@@ -114,8 +114,8 @@ def dots(
     `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
     `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
-    mark of its own. The axis has the `limits` (SI), or those of `draw.reach`; both cut off longer whiskers. A row
-    without a value shows its reason.
+    mark of its own, or a line with its name if several rows all have the same value. The axis has the `limits` (SI),
+    or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
     >>> dots(frame, y="model", x="images_per_s").alt
@@ -134,7 +134,8 @@ def dots(
         axes.set_xscale("log" if is_log else "linear")
         printed = [] if ticks is None else [ticks["value"]]
         labels = [] if ticks is None else ticks["label"].dropna().unique() if "label" in ticks else ["reference"]
-        marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels)}
+        common = {} if ticks is None else _common(rows, ticks)
+        marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels) if text not in common}
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
         chosen = looks(rows.frame[hue], hue) if hue else {None: Look(colour("ink"), "o")}
@@ -155,6 +156,8 @@ def dots(
                 if numbers:
                     notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
             for row in [] if ticks is None else rows.at(key, ticks).dropna(subset=["value"]).to_dict("records"):
+                if row.get("label") in common:
+                    continue
                 mark = marks.get(row.get("label"), _TICKS[0])
                 shape = {"marker": mark, "markersize": _TICK_PT[mark], "markeredgewidth": 1.6, "linestyle": "none"}
                 at = row["value"] * scale
@@ -167,6 +170,9 @@ def dots(
                     digits = digits_of(row["value"], row.get("low", NAN), row.get("high", NAN))
                     text = amount(row["value"], metric, digits)
                     _write(axes, (1, place), (6, 0), text, fontweight="bold")
+        for place, (text, value) in enumerate(common.items()):
+            _line(axes, value * scale, text, place)
+            obstacles.append(([value * scale] * 2, [-0.6, len(rows.keys) - 0.4]))
         references = [(name, Look(colour("ink"), mark)) for name, mark in marks.items()]
         legend(axes, _entries(rows, chosen) + references, owned=ax is None)
         value_axis(axes, "x", log=is_log)
@@ -239,6 +245,24 @@ def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, s
         largest = frame.groupby(names, sort=False, dropna=False)["value"].transform("max")
         frame = frame.loc[largest.sort_values(ascending=sort == "ascending", kind="stable").index]
     return _Rows(frame.reset_index(drop=True), names, x, hue)
+
+
+def _common(rows: _Rows, ticks: pd.DataFrame) -> dict[str, float]:
+    """Return the labels of reference values that are the same in every row of a plot of several, with the value."""
+    values: dict[str, list[float]] = {}
+    for key in rows.keys if "label" in ticks else []:
+        for row in rows.at(key, ticks).dropna(subset=["label", "value"]).to_dict("records"):
+            values.setdefault(row["label"], []).append(row["value"])
+    return {text: of[0] for text, of in values.items() if len(of) == len(rows.keys) > 1 and len(set(of)) == 1}
+
+
+def _line(axes: Any, at: float, text: str, place: int) -> None:
+    """Draw a reference line through all rows, with its name above them; names have lines of text of their own."""
+    axes.axvline(at, color=colour("ink"), linewidth=1.2, linestyle=("-", "--", ":")[place % 3], zorder=1.5)
+    is_right = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0] > 0.5
+    words = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "va": "bottom"}
+    up = 2 + place * (font_pt() + 3)
+    axes.annotate(text, (at, 1), (0, up), ha="right" if is_right else "left", color=colour("ink"), **words)
 
 
 def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:

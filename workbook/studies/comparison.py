@@ -19,7 +19,7 @@ ALIKE = [name for name in IDENTITY if name not in ("profile", "host", "data_chec
 CONFIGURATION = ["profile", *ALIKE]
 _SETTING = ["profile", "model", "image_px", "batch"]
 _PAPERS_PX = 32
-_AS_POLLED = {"power_w": "power_smi_w"}  # the reading that `nvidia-smi` prints, where it differs
+_AS_PRINTED = {"power_w": "power_smi_w"}  # the reading that `nvidia-smi` prints, where it differs
 
 
 def in_generations(profiles: Iterable[Profile]) -> list[Profile]:
@@ -129,13 +129,14 @@ def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, mode
 
     Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
     the highest reading), in SI units, and `limit`, the power limit of printed devices in watts. Rows of `frame` are of
-    the baseline at its largest batch, over all runs, read once a second. `readings` is `Results.readings()`.
+    strict FP32 at its largest batch: the timed parts of all full runs, as elsewhere on the pages. `readings` is
+    `Results.readings()`.
     """
     rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == STRICT)]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]
     rows = titled(rows[rows["batch"] == rows.groupby("profile")["batch"].transform("max")])
-    polled = readings[(readings["window"] == "polled") & (readings["metric"] == _AS_POLLED.get(metric, metric))]
-    own = rows[["record", "title"]].merge(polled[["record", "mean", "lowest", "highest"]], on="record")
+    timed = readings[(readings["window"] == "timed") & (readings["metric"] == _AS_PRINTED.get(metric, metric))]
+    own = rows[["record", "title"]].merge(timed[["record", "mean", "lowest", "highest"]], on="record")
     spread = own.groupby("title", sort=False).agg({"mean": "mean", "lowest": "min", "highest": "max"})
     printed = published.statistics(metric, model)
     printed[["device", "source"]] = printed["device"].str.extract(r"(.+) \((.+)\)")

@@ -72,11 +72,11 @@ def share_of(shares: pd.DataFrame, setting: str) -> str:
 
     >>> shares = pd.DataFrame({"setting": ["a", "b"], "value": [0.4, 0.0], "low": [0.39, 0.0], "high": [0.41, 0.2]})
     >>> share_of(shares, "a"), share_of(shares, "b"), share_of(shares, "c")
-    ('40.0 %', 'none found (at most 20 %)', 'not measured')
+    ('40.0 %', 'at most 20 %', 'not measured')
     """
     if any(low == 0 for low in shares.loc[shares["setting"] == setting, "low"]):
         most = value_of(shares.assign(value=shares["high"]), setting=setting)
-        return f"none found (at most {text_of(100 * most, '%', 2)})"
+        return f"at most {text_of(100 * most, '%', 2)}"
     return told(shares, "%", scale=100, setting=setting)
 
 
@@ -116,15 +116,16 @@ def enough(rates: pd.DataFrame, needed: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_setting(found: pd.DataFrame, setting: str) -> str:
-    """Return the row of `enough` of a setting for a sentence.
+    """Return who delivers how much of a setting's need, from its row of `enough`.
 
     >>> found = pd.DataFrame({"setting": ["ResNet-50"], "loader": ["tf.data"], "workers": [4.0], "share": [0.5]})
     >>> of_setting(found, "ResNet-50"), of_setting(found, "AlexNet")
-    ('none; tf.data with 4 workers delivers 50 %', 'not measured')
+    ('tf.data with 4 workers delivers 50 % of what the step needs', 'not measured')
     """
     for row in found[found["setting"] == setting].to_dict("records"):
         who = f"{row['loader']} with {phrase('workers', row['workers'])}"
-        return who if row["share"] >= 1 else f"none; {who} delivers {100 * row['share']:.0f} %"
+        part = "what" if row["share"] >= 1 else f"{100 * row['share']:.0f} % of what"
+        return f"{who} delivers {part} the step needs"
     return NOT_MEASURED
 
 

@@ -15,9 +15,9 @@ from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
 from workbook.show.frames import INTERVAL
 from workbook.studies.sweeps import OPTIMISED, beside_references
-from workbook.studies.values import span_of, times
+from workbook.studies.values import as_fast, if_measured, span_of
 from workbook.trials.trial import ASKED_AFTER
-from workbook.words import NOT_MEASURED, VAGUE_DIGITS, heading, plural
+from workbook.words import VAGUE_DIGITS, heading, plural
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The headline numbers: these metrics of the configurations of 01_training at `quick`. The list was fixed before a
@@ -101,7 +101,7 @@ def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = 
     modes = beside_references(timed, by=by)[[*by, "mode", "side"]].drop_duplicates()
     sides = measured.merge(modes[modes["side"].isin([OPTIMISED, reference])])
     both = sides[sides.groupby([*by, "host"])["side"].transform("nunique") == 2]
-    shown = [_shown(rows).assign(machines=_equal(rows)["host"].nunique()) for _, rows in both.groupby(list(by))]
+    shown = [_shown(rows).assign(machines=lambda of: of["host"].nunique()) for _, rows in both.groupby(list(by))]
     if not shown:
         return pd.DataFrame(columns=[*by, "side", *INTERVAL, "machines"])
     every = pd.concat(shown)
@@ -190,18 +190,17 @@ def _ends(row: Mapping[str, Any], unit: str, scale: float = 1.0) -> str:
     return span_of(scale * pd.Series([row["low"], row["high"]]), unit, VAGUE_DIGITS)
 
 
-def gain_text(gained: pd.DataFrame, names: Mapping[str, str], **where: Any) -> str:
-    """Return a table of `gains` as text, by the names of networks; empty without any of them.
+def gain_text(gained: pd.DataFrame, names: Mapping[str, str], reference: str, **where: Any) -> str:
+    """Return ratios over a reference's speed as the end of a sentence, by the names of networks; empty without any.
 
-    >>> gained = pd.DataFrame({"model": ["vgg16"], "value": [3.2], "low": [3.1], "high": [3.3], "machines": [2]})
-    >>> gain_text(gained, {"vgg16": "VGG-16", "vgg19": "VGG-19"})
-    'VGG-16 3.20 times (2 machines)'
+    >>> gained = pd.DataFrame({"model": ["vgg16", "vgg19"], "value": 3.2, "low": 3.1, "high": 3.3})
+    >>> gain_text(gained, {"vgg16": "VGG-16", "vgg19": "VGG-19"}, "strict FP32")
+    'VGG-16 3.20 times and VGG-19 3.20 times as fast as strict FP32'
     """
-    told_of = {name for name in names if (gained["model"] == name).any()}
-    texts = [f"{names[name]} {times(gained, model=name, **where)}" for name in names if name in told_of]
-    texts = [text for text in texts if not text.endswith(NOT_MEASURED)]
-    counts = gained.loc[gained["model"].isin(told_of), "machines"]
-    return f"{', '.join(texts)} ({plural(int(counts.min()), 'machine')})" if texts else ""
+    texts = [f"{name} {as_fast(gained, reference, model=model, **where)}" for model, name in names.items()]
+    measured, end = [*filter(if_measured, texts)], f" as fast as {reference}"
+    alike = all(text.endswith(end) for text in measured)
+    return " and ".join([*(text.removesuffix(end * alike) for text in measured[:-1]), *measured[-1:]])
 
 
 def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, str] | pd.DataFrame]:

@@ -23,6 +23,8 @@ from workbook.words import (
     points,
 )
 
+NO_DIFFERENCE = "no difference found"
+
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
     """Return the value of the row of an estimate with these column values; NaN without such a row, or a value in it.
@@ -85,13 +87,13 @@ def text_of(value: float, unit: str = "", digits: int = 3) -> str:
     return NOT_MEASURED if pd.isna(value) else f"{number(value, digits)} {unit}".strip()
 
 
-def if_measured(sentence: str) -> str:
-    """Return a sentence, or nothing if it says "not measured": a comparison needs both of its sides.
+def if_measured(*parts: str, joined: str = " ") -> str:
+    """Return the sentences or parts of one, `joined`, without those that say "not measured".
 
-    >>> if_measured(", 4.0 times strict FP32"), if_measured(", not measured strict FP32")
-    (', 4.0 times strict FP32', '')
+    >>> if_measured("It takes 3 ms.", "It loses not measured."), if_measured(", not measured strict FP32")
+    ('It takes 3 ms.', '')
     """
-    return "" if NOT_MEASURED in sentence else sentence
+    return joined.join(part for part in parts if part and NOT_MEASURED not in part)
 
 
 def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
@@ -121,7 +123,19 @@ def times(ratios: pd.DataFrame, **where: Any) -> str:
     ('4.00 times', 'no difference found', 'not measured')
     """
     _, low, high = _interval(ratios, where)
-    return "no difference found" if low <= 1 <= high else told(ratios, "times", **where)
+    return NO_DIFFERENCE if low <= 1 <= high else told(ratios, "times", **where)
+
+
+def as_fast(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
+    """Return the ratio of one row's speed over a reference's, as the end of a sentence.
+
+    >>> gains = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
+    >>> as_fast(gains, "FP32", batch=1), as_fast(gains, "FP32", batch=64)
+    ('4.00 times as fast as FP32', 'not clearly faster or slower than FP32')
+    """
+    text, few, _ = times(ratios, **where).partition(" (2 runs)")
+    said = "not clearly faster or slower than" if text == NO_DIFFERENCE else f"{text} as fast as"
+    return f"{said} {reference}{few}"
 
 
 def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
