@@ -10,7 +10,7 @@ import pandas as pd
 from workbook.results import estimate, ratio
 from workbook.studies import sweeps
 from workbook.studies.planner import Planner, Sweep
-from workbook.studies.your_network import PREDICTION, axes_of, modes_of
+from workbook.studies.your_network import axes_of, modes_of
 from workbook.trials import recipes
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.recipes import Recipe
@@ -38,7 +38,7 @@ def _of_network(lab: Planner, kind: str, name: str) -> list[Trial]:
     about: Recipe = {"model": name, "workload_source": source, "device": device, "data": NO_DATA}
     modes = modes_of(network.tasks, device, lab.cpu.features)
     if kind in ("decode", "large"):  # a decode step waits for its weights
-        modes += [{"workload": PREDICTION, **recipes.PREDICTED_COMPILED, "precision": of} for of in sweep["quantised"]]
+        modes += [{**recipes.PREDICTED_COMPILED, "precision": of, "workload": OWN[1]} for of in sweep["quantised"]]
     tasks = [*OWN] if name in sweep["predicted"] else [mode["workload"] for mode in modes[:1]]
     asked = [
         lab.trials(**about, **mode, **axes)
