@@ -161,6 +161,12 @@ def test_a_record_has_a_status_of_the_contract() -> None:
         record(status="failed")
 
 
+def test_a_failure_tells_its_status_unless_a_correctness_gate_refused_the_trial() -> None:
+    assert record(status="oom").failure == "oom: because"
+    refused = record(status="crashed").model_copy(update={"reason": "correctness gate: the loss is nan"})
+    assert refused.failure == "the correctness check refused it (the loss is nan)"
+
+
 def test_a_line_of_a_newer_schema_or_without_a_record_is_refused() -> None:
     values = json.loads(record().line())
     with pytest.raises(ValueError, match=f"newer labkit .schema {SCHEMA + 1}, this one reads {SCHEMA}"):

@@ -171,8 +171,12 @@ def dots(
                     text = amount(row["value"], metric, digits)
                     _write(axes, (1, place), (6, 0), text, fontweight="bold")
         for place, (text, value) in enumerate(common.items()):
-            _line(axes, value * scale, text, place)
-            obstacles.append(([value * scale] * 2, [-0.6, len(rows.keys) - 0.4]))
+            at = value * scale  # a name above the line, towards the middle, in a line of text of its own
+            axes.axvline(at, color=colour("ink"), linewidth=1.2, linestyle=("-", "--", ":")[place % 3], zorder=1.5)
+            is_right = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0] > 0.5
+            above = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "va": "bottom"}
+            axes.annotate(text, (at, 1), (0, 2 + place * (font_pt() + 3)), ha="right" if is_right else "left", **above)
+            obstacles.append(([at, at], [-0.6, len(rows.keys) - 0.4]))
         references = [(name, Look(colour("ink"), mark)) for name, mark in marks.items()]
         legend(axes, _entries(rows, chosen) + references, owned=ax is None)
         value_axis(axes, "x", log=is_log)
@@ -254,15 +258,6 @@ def _common(rows: _Rows, ticks: pd.DataFrame) -> dict[str, float]:
         for row in rows.at(key, ticks).dropna(subset=["label", "value"]).to_dict("records"):
             values.setdefault(row["label"], []).append(row["value"])
     return {text: of[0] for text, of in values.items() if len(of) == len(rows.keys) > 1 and len(set(of)) == 1}
-
-
-def _line(axes: Any, at: float, text: str, place: int) -> None:
-    """Draw a reference line through all rows, with its name above them; names have lines of text of their own."""
-    axes.axvline(at, color=colour("ink"), linewidth=1.2, linestyle=("-", "--", ":")[place % 3], zorder=1.5)
-    is_right = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0] > 0.5
-    words = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "va": "bottom"}
-    up = 2 + place * (font_pt() + 3)
-    axes.annotate(text, (at, 1), (0, up), ha="right" if is_right else "left", color=colour("ink"), **words)
 
 
 def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
