@@ -39,7 +39,7 @@ class _Page(mistune.HTMLRenderer):
         super().__init__(escape=True)
         self._folder = folder
 
-    def link(self, text: str, url: str, title: str | None = None) -> str:
+    def link(self, text: str, url: str, title: str | None = None) -> str:  # noqa: ARG002 - mistune gives it
         """Return a link to the web or to a page of the site, or the text alone."""
         is_elsewhere = url.startswith("https://")
         file, _, place = url.partition("#")
@@ -54,7 +54,7 @@ class _Page(mistune.HTMLRenderer):
             "</table></div>"
         )
 
-    def table_cell(self, text: str, align: str | None = None, head: bool = False) -> str:  # noqa: FBT001, FBT002 - mistune's
+    def table_cell(self, text: str, align: str | None = None, head: bool = False) -> str:
         """Return a cell; a column that is aligned to the right has numbers."""
         if head:
             return f'<th scope="col">{text}</th>'
