@@ -29,7 +29,14 @@ NOT_ON_A_PAGE = {
         "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
     ),
     "a link that runs": (
-        "[...document.links].map(a => a.protocol).filter(p => !['file:', 'https:', 'http:'].includes(p))"
+        "[...document.links].filter(a => !(a.download && /^data:(text\\/csv|image\\/svg\\+xml);base64,/.test(a.href)))"
+        ".map(a => a.protocol).filter(p => !['file:', 'https:', 'http:'].includes(p))"
+    ),
+    "a saved drawing that runs": (
+        "[...document.querySelectorAll('a[download$=svg]')].map(a => new DOMParser().parseFromString("
+        "atob(a.href.split(',')[1]), 'image/svg+xml')).flatMap(svg => [...svg.querySelectorAll('*')])"
+        ".filter(e => ['script', 'foreignObject', 'parsererror'].includes(e.localName)"
+        " || e.getAttributeNames().some(n => n.startsWith('on'))).map(e => e.outerHTML)"
     ),
 }
 

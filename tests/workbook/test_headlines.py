@@ -78,13 +78,13 @@ def test_the_newest_protocol_with_enough_runs_is_shown_and_an_older_one_says_so(
     kept = headlines._several(gains)
     assert list(zip(kept["gpu"], kept["value"], strict=True)) == [("A", 2.0), ("B", 3.0)]
     said = headlines.Shown({}, True, kept, "precision", "speedup").older
-    assert said.startswith(" Newer records of B, which pages show, have fewer than 3 runs")
+    assert said == " Older records stand for B: pages show newer ones of fewer than 3 runs."
     assert headlines.Shown({}, True, kept[:1], "precision", "speedup").older == ""
 
 
 def test_a_caption_names_the_gpu_whose_page_shows_newer_records() -> None:
     """Page 07 of the H200 shows two runs of the newest protocol, and none of tuned FP16."""
-    assert "Newer records of H200 SXM, which pages show" in said_in(made()["precision"].figcaption)
+    assert "Older records stand for H200 SXM: pages show newer ones" in said_in(made()["precision"].figcaption)
 
 
 def swapped(metric: str, first: str, second: str) -> Callable[[pd.DataFrame], pd.DataFrame]:

@@ -67,7 +67,8 @@ class Findings:
             return f"{whole} none could be tested here."
         parts = listing([f"{counts[group]} {_IN_WORDS.get(group, group)}" for group in TESTED if counts[group]])
         more = counts["not counted"]
-        rest = f" {more} more {'is' if more == 1 else 'are'} not counted, each with its reason." if more else ""
+        verb = "is not counted," if more == 1 else "are not counted, each"
+        rest = f" {more} more {verb} with its reason." if more else ""
         return f"{whole} {tested} could be tested here: {parts}.{rest}"
 
     def frame(self) -> pd.DataFrame:

@@ -58,9 +58,7 @@ class Shown(NamedTuple):
         gpus = sorted(set(self.data.loc[self.data["protocol"] < self.data["newest"], "gpu"]))
         if not gpus:
             return ""
-        return (
-            f" Newer records of {listing(gpus)}, which pages show, have fewer than {FEWEST_RUNS} runs of these loops."
-        )
+        return f" Older records stand for {listing(gpus)}: pages show newer ones of fewer than {FEWEST_RUNS} runs."
 
 
 def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
