@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +132,20 @@ def pairs() -> Iterator[Any]:
                 once = hw == OFTEN and page != SITE and cut == ONCE[number % len(ONCE)]
                 if once or SLOW_TOO or (place + number) % ONE_IN == 0:
                     marks: Any = [] if once else pytest.mark.thorough
-                    yield pytest.param((hw, cut), page, marks=marks, id=f"{hw}-{cut}-{page}")
+                    yield pytest.param(hw, cut, page, marks=marks, id=f"{hw}-{cut}-{page}")
 
 
 @pytest.fixture(scope="module")
-def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
-    hw, cut = request.param
-    return RecordSet.written(tmp_path_factory.mktemp("reports"), hw, CUTS[cut])
+def record_set_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], RecordSet]:
+    """Return the record set of a profile and a cut, which is written once."""
+    return cache(lambda hw, cut: RecordSet.written(tmp_path_factory.mktemp("reports"), hw, CUTS[cut]))
 
 
-@pytest.mark.parametrize(("record_set", "page"), pairs(), indirect=["record_set"], scope="module")
-def test_a_page_is_right(record_set: RecordSet, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    published: dict[str, str] = {}
+@pytest.mark.parametrize(("hw", "cut", "page"), pairs())
+def test_a_page_is_right(
+    hw: str, cut: str, page: str, record_set_of: Callable[[str, str], RecordSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_set, published = record_set_of(hw, cut), dict[str, str]()
     monkeypatch.setenv("LABKIT_REPORTS", str(record_set.folder))
     monkeypatch.setenv(REPORT_VARIABLE, "1")
     monkeypatch.setattr("scrapbook.glue", published.__setitem__)

@@ -280,6 +280,9 @@ def profile_names(params: Path = PARAMS) -> list[str]:
     return sorted(path.stem for path in params.glob("*.yaml"))
 
 
+_CHECKED: dict[str, Profile] = {}  # by their values: a site asks hundreds of times for a few profiles
+
+
 def load_profile(name: str, params: Path = PARAMS) -> Profile:
     """Read `params/<name>.yaml`. Raise UserError for an unknown name, an unknown key or a value of the wrong kind."""
     hint = "`make profile` writes one for the hardware found here; `make report` detects it."
@@ -287,7 +290,8 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
     if "cost" in values:
         raise UserError(f"params/{name}.yaml has `cost`: prices stand in {PRICES} now; see prices.example.yaml.")
     try:
-        profile = Profile.model_validate({**values, "name": name})
+        key = repr((name, values))
+        profile = _CHECKED.get(key) or _CHECKED.setdefault(key, Profile.model_validate({**values, "name": name}))
     except ValidationError as error:
         problems = "; ".join(map(_explain, error.errors()))
         raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
