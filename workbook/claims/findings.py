@@ -126,7 +126,8 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
 
 
 def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
-    """Return how many counted verdicts have a rule that changed after their first record; empty if none or unknown."""
+    """Return how many counted verdicts have a test that changed after their first record, and where other rules are."""
     counted = [finding for finding in findings if finding.group in TESTED]
     newer = sum(order_of(finding, committed.get(finding.claim.id, "")) in CHANGED for finding in counted)
-    return f"The rules of {newer} of these {len(counted)} verdicts changed after the first record." if newer else ""
+    text = f"The tests of {newer} of these {len(counted)} verdicts changed after the first record."
+    return f"{text} Rules of all claims are dated at the end of this page." if newer else ""
