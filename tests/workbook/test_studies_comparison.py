@@ -14,6 +14,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from labkit.errors import UserError
+from tests.committed import committed_reports
 from tests.workbook.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.workbook.test_site import (
     HERE,
@@ -38,6 +39,7 @@ from workbook.report.scraps import Answer
 from workbook.results import Results, ratio
 from workbook.studies import comparison, machines
 from workbook.studies.free_speed import one_change
+from workbook.studies.multi_gpu import on_several
 from workbook.trials.recipes import CAPTURED, COMPILED
 from workbook.trials.trial import Trial
 
@@ -345,3 +347,11 @@ def test_the_page_and_its_files_of_numbers_are_of_the_same_host(reports: Path, m
             exec(cell.source, names)
     on_page = names["frame"]
     assert set(on_page.loc[(on_page["profile"] == "h200") & (on_page["study"] == TRAINING), "host"]) == in_files
+
+
+@pytest.mark.parametrize(("profile", "said"), [("h200", "; 2x H200 SXM and 4x H200 SXM have it"), ("cpu", "")])
+def test_one_gpu_names_the_recorded_devices_with_several(
+    profile: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    assert on_several(load_profile(profile)) == said

@@ -186,6 +186,7 @@ def _claims(sentence: str, findings: Findings) -> str:
         "replicated": counts["replicated"],
         "direction": counts["direction replicated"],
         "failed": counts["not replicated"],
+        "open": counts["inconclusive"],
     }
     papers = [(of_paper.findings[0].paper.name, of_paper.counts()) for of_paper in five.by_paper()]
     return str(drawn("squares", sentence.format_map(words), papers, GROUPS, "../comparison/claims.html"))

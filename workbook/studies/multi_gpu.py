@@ -7,7 +7,9 @@ from typing import Any
 import pandas as pd
 
 from labkit.models import MODELS
+from workbook.hardware.profile import Profile, load_profile
 from workbook.results import ratio
+from workbook.results.load import profiles_with_records
 from workbook.show.frames import phrases
 from workbook.studies.planner import Planner
 from workbook.studies.values import times
@@ -20,6 +22,13 @@ LINEAR = pd.DataFrame({"value": [1.0], "label": ["linear"]})
 MESSAGES = ("all_reduce", "peer_copy")
 _SETTING = ["framework", "model", "image_px", "mode", "precision", "batch"]
 _SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
+
+
+def on_several(profile: Profile) -> str:
+    """Return `; 2x H200 SXM and 4x H200 SXM have it`, the recorded devices with several of a profile's GPU, or ""."""
+    recorded = map(load_profile, profiles_with_records(["03_multi_gpu"]))
+    several = [other.title for other in recorded if other.title.endswith(f"x {profile.title}")]
+    return f"; {' and '.join(several)} have it" if several else ""
 
 
 def placed(frame: pd.DataFrame) -> pd.DataFrame:
