@@ -12,6 +12,7 @@ from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import build_workload
 
 pytest.importorskip("torchao")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp8"])

@@ -20,10 +20,6 @@ from workbook.results.from_result import value_of
 from workbook.statistics import log_interval
 from workbook.trials.trial import Trial, configuration
 
-# Commits of records that are in no history of the project: `tests/workbook/test_committed_records.py` asks git for all.
-# The list, and not git, decides, so that a copy without a history shows the same numbers.
-LOST_COMMITS = frozenset({"7a32cbf7a32c"})
-
 
 def image_set(record: Record) -> str:
     """Return classes and images of a user's set of images in files, `10 classes, 30 images`; else an empty text."""
@@ -204,7 +200,7 @@ class StudyRecords:
     def without_clean_commit(self) -> list[Record]:
         """The records that name no commit of the project's history, or one with uncommitted changes (`+`)."""
         named = [(record, record.versions.get("commit", "")) for record in self.records]
-        unknown = {"", *LOST_COMMITS, *self.host.get("unknown_commits", ())}
+        unknown = {"", *self.host.get("unknown_commits", ())}
         return [of for of, commit in named if commit in unknown or commit.endswith("+")]
 
     @cached_property
