@@ -1,0 +1,41 @@
+"""Documents on a site: links lead to pages of the site or to the web, and nothing else of the repository is linked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from labkit.models import open_network
+from workbook.paths import ROOT
+from workbook.report.documents import DOCUMENTS, OWN_NETWORK, title_and_text
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_a_document_becomes_a_page_whose_links_exist_on_a_site(page: str) -> None:
+    heading, text = title_and_text(page)
+    source = (ROOT / DOCUMENTS[page][0]).read_text(encoding="utf-8")
+    made = BeautifulSoup(text, "html.parser")
+    assert source.startswith(f"# {heading}\n") and not made.find("h1")
+    assert len(made.find_all("h2")) == len(re.findall(r"^## ", source, re.M))
+    assert len(made.find_all("table")) == len(re.findall(r"^\|[-:|]+\|$", source, re.M)) > 0
+    assert {str(link["href"]).partition("#")[0] for link in made.find_all("a")} <= {*DOCUMENTS, "glossary.html"}
+    assert not any("`" in piece.get_text() for piece in made.find_all(["p", "li", "td", "th"]))
+
+
+def test_numbers_are_aligned_to_the_right_and_markup_in_a_text_is_escaped() -> None:
+    _, text = title_and_text("reviewing.html")
+    assert '<td class="n">100 %</td>' in text and "<th scope=" in text
+    _, text = title_and_text(OWN_NETWORK)
+    assert "<script" not in text and "&quot;&quot;&quot;The network.&quot;&quot;&quot;" in text
+
+
+def test_the_file_that_the_document_shows_can_be_measured(tmp_path: Path) -> None:
+    source = (ROOT / "docs/own_network.md").read_text(encoding="utf-8")
+    shown = re.search(r"^    from torch.+?(?=^\S)", source, re.M | re.S)
+    assert shown
+    (tmp_path / "mine.py").write_text(re.sub(r"^    ", "", shown[0], flags=re.M), encoding="utf-8")
+    network = open_network(str(tmp_path / "mine.py"))
+    assert network.loss and network.loss(network.build(), network.batch(2, "cpu")).ndim == 0
