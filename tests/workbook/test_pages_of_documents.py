@@ -39,3 +39,13 @@ def test_the_file_that_the_document_shows_can_be_measured(tmp_path: Path) -> Non
     (tmp_path / "mine.py").write_text(re.sub(r"^    ", "", shown[0], flags=re.M), encoding="utf-8")
     network = open_network(str(tmp_path / "mine.py"))
     assert network.loss and network.loss(network.build(), network.batch(2, "cpu")).ndim == 0
+
+
+def test_the_names_that_the_document_gives_open_a_network() -> None:
+    source = (ROOT / "docs/own_network.md").read_text(encoding="utf-8")
+    _, _, table = source.partition("| name or file |")
+    named = [name for row in re.findall(r"^\| (`.+?) \|", table, re.M) for name in re.findall(r"`(.+?)`", row)]
+    assert {"torchvision:vit_b_16", "resnet50", "examples/gpt2.py"} <= {*named}
+    for name in named:
+        if name != "timm:name":
+            open_network(str(ROOT / name) if name.endswith(".py") else name)
