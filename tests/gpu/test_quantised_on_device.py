@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from labkit.timing import CudaClock
+from workbook.trace import memory_of_step
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.today import open_today
 from workbook.trials.trial import NO_DATA, Trial
@@ -33,3 +35,5 @@ def test_a_captured_decode_step_with_quantised_weights_passes_its_gate(precision
     workload.check()
     assert workload.facts["gate"]["answer_difference"] > 0
     assert workload.facts["weight_traffic_bytes_per_step"] < 0.7 * workload.facts["parameter_bytes"]
+    traced = memory_of_step(workload.step, CudaClock(), workload.held, on_gpu=True)
+    assert traced.weights == workload.facts["weight_traffic_bytes_per_step"], "a traced step counts the same bytes"

@@ -10,10 +10,12 @@ from typing import cast
 
 import pytest
 import torch
+import torch._inductor.config
 
 from labkit.errors import LabkitError, UserError
 from labkit.models import open_network
 from labkit.models.networks import TASKS
+from labkit.timing import HostClock
 from tests.faulty.campaign import HOST, tiny_profile, trial
 from workbook.engines.own_flop import attention, counted_flop
 from workbook.engines.own_network import OwnStep
@@ -28,6 +30,7 @@ from workbook.results import Results, records_of_host
 from workbook.runner import measure
 from workbook.session import Session
 from workbook.studies.your_network import sizes
+from workbook.trace import memory_of_step
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.today import TODAY, open_today
 from workbook.trials.trial import NO_DATA, Trial
@@ -96,6 +99,9 @@ def test_int8_weights_predict_nearly_what_bf16_weights_do_and_are_half_as_large(
             prepare()
         workload.check()
         facts[precision] = workload.facts
+        weights = memory_of_step(workload.step, HostClock(), workload.held, on_gpu=False).weights
+        assert weights == facts[precision]["weight_traffic_bytes_per_step"], "a traced step counts the same bytes"
+    assert not torch._inductor.config.coordinate_descent_tuning, "torchao left the compiler as other networks need it"
     assert 0 < facts["int8"]["gate"]["answer_difference"] < 0.1, "they are quantised, and not wrong"
     half, byte = (facts[precision]["weight_traffic_bytes_per_step"] for precision in ("bf16", "int8"))
     last = 2 * (64 * 3 + 3)  # its side of 3 is left in BF16, with its bias

@@ -38,16 +38,18 @@ def quantise(model: nn.Module, precision: str) -> None:
 
     if not any(_is_fit(layer) for layer in model.modules()):
         raise Unsupported(f"the network has no linear layer whose sides are multiples of {MULTIPLE}", "never")
-    config = Int8WeightOnlyConfig() if precision == "int8" else Float8DynamicActivationFloat8WeightConfig()
+    # torchao would change Inductor's settings for every later network of this process.
+    form = Int8WeightOnlyConfig if precision == "int8" else Float8DynamicActivationFloat8WeightConfig
+    config = form(set_inductor_config=False)
     quantize_(model, config, filter_fn=lambda layer, _name: _is_fit(layer))
 
 
-def stored_bytes(weight: torch.Tensor) -> int:
-    """Return the bytes of a weight: of a quantised one, those of its numbers and scales."""
-    if not hasattr(weight, "__tensor_flatten__"):
-        return int(weight.nbytes)
+def plain_tensors(weight: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors that hold a weight: of a quantised weight its numbers and scales, else the weight itself."""
+    if not is_quantised(weight):
+        return [weight]
     names, _ = weight.__tensor_flatten__()
-    return sum(stored_bytes(getattr(weight, name)) for name in names)
+    return [tensor for name in names for tensor in plain_tensors(getattr(weight, name))]
 
 
 def is_quantised(weight: torch.Tensor) -> bool:
