@@ -83,6 +83,18 @@ def test_a_sound_network_passes_the_check(tmp_path: Path, workload: str, fields:
     prepared(file_with(tmp_path, ""), workload=workload, **fields)
 
 
+def test_the_mode_of_a_prediction_has_the_weights_of_its_eager_steps(tmp_path: Path) -> None:
+    """A network of 8 billion weights is built once, and no copy of it passes through the host."""
+    name = file_with(tmp_path, "def build(): calls.append('build'); return nn.Linear(4, 1)")
+    network = open_network(name)
+    workload = OwnWorkload(trial_of(name, workload="own_prediction", optimizer="sgd_fused"), network, training=False)
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.check()
+    assert network.build.__globals__["calls"] == ["build"]
+    assert workload._initial == []
+
+
 WIDE = """
 def build(): return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.Linear(64, 3))
 def batch(size, device): return torch.randn(size, 64, device=device)

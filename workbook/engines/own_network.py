@@ -21,7 +21,7 @@ from labkit.errors import LabkitError
 from labkit.models import Network
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
-from workbook.engines.quantised import BASE, FORMATS, is_quantised, quantise
+from workbook.engines.quantised import BASE, FORMATS, quantise
 from workbook.engines.steps import record
 from workbook.errors import Unsupported, is_out_of_memory
 from workbook.trace.profiler import section
@@ -66,18 +66,16 @@ class OwnStep:
 
     `training` says which. The values of `step()` are the loss, or all predicted numbers of the batch. A training in
     half precision has FP32 weights under autocast; a prediction has half-precision weights and samples. For INT8 or FP8
-    weights, call `quantise()` after `restart()`, which leaves quantised weights as they are. `samples` are those of
-    another step, because `batch` may draw others in each call; None asks the file for some.
+    weights, call `quantise()`. `samples` are those of another step, because `batch` may draw others in each call; None
+    asks the file for some. `model` is another prediction's, whose weights no step changes; None builds a network.
     """
 
-    def __init__(self, trial: Trial, network: Network, *, training: bool, samples: Any = None) -> None:
+    def __init__(
+        self, trial: Trial, network: Network, *, training: bool, samples: Any = None, model: nn.Module | None = None
+    ) -> None:
         self.trial, self.own, self.training = trial, network, training
         device = torch.device(trial.device)
-        torch.manual_seed(trial.seed)
-        with calling(network, "build()"):
-            model = network.build()
-        if not isinstance(model, nn.Module):
-            raise UserFunctionError(f"build() of {network.name} returned {type(model).__name__}, no torch.nn.Module")
+        model = model or self._built()
         self.dtype = None if training else DTYPES[BASE if trial.precision in FORMATS else trial.precision]
         self.model = model.to(device, memory_format=TORCH_FORMATS[trial.memory_format]).train(training)
         # Without convolutions, a sample with four axes is no image: a mask, or keys and values of an attention.
@@ -87,9 +85,18 @@ class OwnStep:
         self.samples = self._batch(device) if samples is None else pytree.tree_map(self._in_format, samples)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._value = torch.empty(0)
-        self._function: Callable[[nn.Module, Any], torch.Tensor] = self._loss if training else self._prediction
+        self._as_given: Callable[[nn.Module, Any], torch.Tensor] = self._loss if training else self._prediction
+        self._function = self._as_given
         self.optimizer = self._optimizer() if training else None
         self.memory_bytes = 0
+
+    def _built(self) -> nn.Module:
+        torch.manual_seed(self.trial.seed)
+        with calling(self.own, "build()"):
+            model: Any = self.own.build()
+        if not isinstance(model, nn.Module):
+            raise UserFunctionError(f"build() of {self.own.name} returned {type(model).__name__}, no torch.nn.Module")
+        return model
 
     def _batch(self, device: torch.device) -> Any:
         with calling(self.own, "batch(size, device)"):
@@ -150,7 +157,7 @@ class OwnStep:
 
     def compile(self) -> None:
         """Let Inductor compile the loss or the prediction; it does so in the first step."""
-        self._function = torch.compile(self._function, dynamic=False, fullgraph=True)
+        self._function = torch.compile(self._as_given, dynamic=False, fullgraph=True)
 
     def eager(self) -> torch.Tensor:
         """Queue one step, launched by Python, and return its value."""
@@ -204,6 +211,7 @@ class OwnStep:
 
     def capture(self) -> None:
         """Record the step in a CUDA graph. Its warm-up steps change weights."""
+        self._graph = None  # an earlier capture's memory is free again
 
         def forget() -> None:
             if self.optimizer is not None:
@@ -232,18 +240,24 @@ class OwnStep:
         return self._value
 
     def state(self) -> list[torch.Tensor]:
-        """Return copies of weights and buffers on the host."""
-        return [value.detach().to("cpu", copy=True) for value in self._values()]
+        """Return copies on the host of what steps may change: a training's weights, and buffers."""
+        return [value.detach().to("cpu", copy=True) for value in self._changing()]
 
-    def _values(self) -> list[torch.Tensor]:
-        return [*self.model.parameters(), *self.model.buffers()]
+    def _changing(self) -> list[torch.Tensor]:
+        return [*(self.model.parameters() if self.training else ()), *self.model.buffers()]
+
+    @torch.no_grad()
+    def take(self, other: OwnStep) -> None:
+        """Take weights and buffers of another step of the same network, in this step's precision."""
+        for kind in ("parameters", "buffers"):
+            for value, theirs in zip(getattr(self.model, kind)(), getattr(other.model, kind)(), strict=True):
+                value.copy_(theirs)
 
     @torch.no_grad()
     def restart(self, initial: list[torch.Tensor]) -> None:
         """Go back to a state, in place, with a new optimiser's state, which is zero."""
-        for value, before in zip(self._values(), initial, strict=True):
-            if not is_quantised(value):  # a prediction does not change it
-                value.copy_(before)
+        for value, before in zip(self._changing(), initial, strict=True):
+            value.copy_(before)
         for of_weight in self.optimizer.state.values() if self.optimizer else ():
             for value in of_weight.values():
                 if isinstance(value, torch.Tensor):

@@ -111,7 +111,7 @@ class OwnWorkload(Workload):
             self._is_random = self._compares and draws(plain)
             plain.restart(self._initial)
             self._rounding()
-            self._samples = plain.samples
+            self._shared = {"samples": plain.samples, "model": None if self._training else plain.model}
             del self._plain, self._step
 
     def _flop_of(self, first: torch.Tensor | None) -> int:
@@ -141,9 +141,11 @@ class OwnWorkload(Workload):
         strict = replace(self.trial, precision="fp32", engine="eager", optimizer="sgd", memory_format="contiguous")
         precision.set_modes(strict)
         samples = pytree.tree_map(lambda value: value.float() if is_half(value) else value, self._plain.samples)
+        torch.backends.cudnn.benchmark = False  # one forward pass does not pay for trying algorithms out
         exact = OwnStep(strict, self._network, training=self._training, samples=samples)
+        self._plain.restart(self._initial)
+        exact.take(self._plain)
         with nothing_dropped(exact.model):
-            exact.restart([value.float() if value.is_floating_point() else value for value in self._initial])
             value = exact.value_only()
         precision.set_modes(self.trial)
         about = {"training": self._training}
@@ -158,7 +160,7 @@ class OwnWorkload(Workload):
             self._own_distance = own_gate.distance(self._expected.gradients, moved)
 
     def _build(self) -> None:
-        self._step = OwnStep(self.trial, self._network, training=self._training, samples=self._samples)
+        self._step = OwnStep(self.trial, self._network, training=self._training, **self._shared)
         self._step.restart(self._initial)
         self._step.quantise()
         if not self._training:
@@ -210,7 +212,6 @@ class OwnWorkload(Workload):
         self._step.restart(self._initial)
         if "compile" in self.trial.engine:
             reset_compiler()
-            self._build()
             self._step.compile()
             self._step.eager()
         if "graph" in self.trial.engine:
