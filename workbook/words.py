@@ -393,9 +393,13 @@ def configuration_name(trial: Trial, beside: Iterable[Trial] = (), fields: Seque
 
     >>> configuration_name(Trial(batch=256, precision="bf16"), [Trial()]), configuration_name(Trial(workload="matmul"))
     ('ResNet-50, batch 256, BF16', 'matrix product')
+    >>> configuration_name(Trial(workload="infer"), [Trial()])
+    'ResNet-50, inference, batch 64'
     """
     beside, has_network = list(beside), trial.workload in OF_NETWORKS
-    texts = [label("model", trial.model) if has_network else label("workload", trial.workload)]
+    texts = [label("model", trial.model)] if has_network else []
+    if not has_network or (not fields and len({of.workload for of in [trial, *beside]} & {*OF_NETWORKS}) > 1):
+        texts.append(label("workload", trial.workload))
     for name in fields or (*_NAMED, *_NAMED_IF_CHANGED):
         value = getattr(trial, name)
         is_named = any(getattr(other, name) != value for other in beside)
