@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -104,6 +104,7 @@ def dots(
     ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
     ticks: pd.DataFrame | None = None,
     limits: tuple[float, float] | None = None,
+    reasons: bool = True,
     title: str = "",
     caption: str = "",
     name: str = "",
@@ -115,7 +116,8 @@ def dots(
     `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
     mark of its own, or a line with its name if several rows all have the same value. The axis has the `limits` (SI),
-    or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason.
+    or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason; without
+    `reasons`, only the fold below the figure has it.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
     >>> dots(frame, y="model", x="images_per_s").alt
@@ -128,6 +130,7 @@ def dots(
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
             return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, title, caption)
+        whole, rows = rows, rows if reasons else replace(rows, frame=rows.frame.dropna(subset=["value"]))
         drawing, axes = rows.axes(ax)
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
@@ -182,7 +185,7 @@ def dots(
         value_axis(axes, "x", log=is_log)
         axes.set_xlabel(axis_title(x, log=is_log))
         place_notes(axes, notes, obstacles)
-    return rows.figure(drawing, "Dots", name, title, caption)
+    return whole.figure(drawing, "Dots", name, title, caption)
 
 
 def stack(
