@@ -116,7 +116,7 @@ def table(
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
     A table's column `bound`, such as "at least ", stands before its values. A column without any value is left out,
     and its reasons are listed below the table.
-    A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading gets this unit, in place of J or s.
+    A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading gets this unit instead of J or s.
     `across` makes a column per value of another column, such as "mode". The best of the modes in a row is bold if its
     interval lies apart from those of the others. `best` is the metric whose best row is bold.
     `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs

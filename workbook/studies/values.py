@@ -178,7 +178,7 @@ def told_span(estimates: pd.DataFrame, unit: str = "", scale: float = 1.0) -> st
     >>> told_span(pd.DataFrame({"value": [0.0032, 0.0036], "low": [0.0031, 0.003], "high": [0.0033, 0.004]}), "mJ", 1e3)
     'about 3.2 to 3.6 mJ'
     """
-    rows = estimates.to_dict("records") if "low" in estimates else []
+    rows = estimates.dropna(subset="value").to_dict("records") if "low" in estimates else []
     about = "" if all(half_width(row["value"], row["low"], row["high"]) <= VAGUE for row in rows) else "about "
     return about + span_of(scale * estimates["value"], unit, VAGUE_DIGITS)
 
