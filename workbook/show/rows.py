@@ -202,8 +202,9 @@ def stack(
 ) -> Figure:
     """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
 
-    `value` is a metric. Parts in `hatched`, such as "waiting", are hatched. `total` are estimates of whole bars, of
-    which complete parts are shares: means of parts need not add up to it. The total says whether parts are missing.
+    `value` is a metric. Parts in `hatched`, such as "waiting", have their name above their widest piece. `total` are
+    estimates of whole bars, of which complete parts are shares: means of parts need not add up to it. The total says
+    whether parts are missing.
 
     >>> frame = pd.DataFrame({"model": "vgg16", "part": ["convolution", "waiting"], "value": [0.004, 0.002]})
     >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
@@ -219,6 +220,7 @@ def stack(
         parts = in_order(rows.frame[part], part)
         solid = [kind for kind in parts if kind not in hatched]
         fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
+        widest: dict[str, tuple[float, ...]] = {}  # hatched part -> width, end and row of its widest piece
         hatching = {"facecolor": "none", "edgecolor": colour("soft"), "hatch": "////", "linewidth": 0.8}
         for place, key in enumerate(rows.keys):
             pile = rows.at(key)
@@ -230,6 +232,8 @@ def stack(
                 width = row["value"] * scale
                 axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
                 left += width
+                if row[part] in hatched:
+                    widest[row[part]] = max(widest.get(row[part], (0.0,)), (width, left, place))
             if points.empty:
                 _reason(axes, place, why_nothing(pile))
                 continue
@@ -238,8 +242,12 @@ def stack(
         axes.margins(x=0.12)
         value_axis(axes, "x", log=False)
         axes.set_xlabel(axis_title(value))
-        shades = {kind: fills[kind]["color"] if kind in fills else colour("soft") for kind in parts}
-        legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=True)
+        for kind, (width, end, row_place) in widest.items():
+            is_right = end > sum(axes.get_xlim()) / 2
+            at = (end if is_right else end - width, row_place - 0.32)
+            words = {"textcoords": "offset points", "va": "bottom", "color": colour("soft")}
+            axes.annotate(label(part, kind), at, (0, 0), ha="right" if is_right else "left", **words)
+        legend(axes, [(label(part, kind), Look(fills[kind]["color"], "s")) for kind in solid], owned=True)
     return rows.figure(drawing, "Stacked bars", name, title, caption)
 
 
