@@ -138,6 +138,17 @@ def as_fast(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
     return f"{said} {reference}{few}"
 
 
+def as_long(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
+    """Return the ratio of one row's time over a reference's, as the end of a sentence.
+
+    >>> ratios = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
+    >>> as_long(ratios, "one job", batch=1), as_long(ratios, "one job", batch=64)
+    ('4.00 times as long as one job', 'not clearly longer or shorter than one job')
+    """
+    text = as_fast(ratios, reference, **where)
+    return text.replace("as fast as", "as long as").replace("faster or slower", "longer or shorter")
+
+
 def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
     """Return the 95 % interval of the row with these column values; the value of a single run, which has no interval.
 
