@@ -156,7 +156,7 @@ def test_a_roofline_bounds_strict_fp32_alone() -> None:
         [{**about, **rates, "precision": kind, "pass_number": n} for n in (1, 2) for kind in WORDS["precision"]]
     )
     bounds = rooflines.measured(frame, by=["model"])
-    assert bounds[["label", "passes"]].to_numpy().tolist() == [["roofline", 2]]
+    assert bounds[["label", "passes"]].to_numpy().tolist() == [["FP32 roofline", 2]]
     assert bounds["value"].item() == pytest.approx(8e4)
 
 

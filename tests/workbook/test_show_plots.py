@@ -274,6 +274,13 @@ def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
     assert {"not run: needs 80 GiB", "7.21x", "published", "batch 8,192"} <= set(texts(figure.svg()))
 
 
+def test_a_failed_row_may_stand_below_the_figure_alone() -> None:
+    data = pd.concat([SWEEP, made([("vgg16", 8192, "strict FP32", "unsupported: needs 80 GiB")])])
+    figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", reasons=False)
+    assert not {"not run: needs 80 GiB", "batch 8,192"} & set(texts(figure.svg()))
+    assert figure._missing() == ["batch 8,192, strict FP32: not run: needs 80 GiB"]
+
+
 @pytest.mark.parametrize(("values", "marks"), [([100.0, 100.0], 0), ([100.0, 200.0], 2), ([100.0], 1)])
 def test_a_reference_that_all_rows_have_is_one_line(values: list[float], marks: int) -> None:
     data = SWEEP[SWEEP["batch"].isin([16, 64])]

@@ -20,6 +20,7 @@ OWN_NETWORK: Final = "own_network.html"
 DOCUMENTS: Final = {
     "reviewing.html": ("docs/reviewing.md", "Check it yourself"),
     OWN_NETWORK: ("docs/own_network.md", "Your own network"),
+    "options.html": ("docs/options.md", "Options"),
 }
 _PAGES = {file: page for page, (file, _) in DOCUMENTS.items()} | {"docs/glossary.md": "glossary.html"}
 

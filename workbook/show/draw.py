@@ -27,6 +27,8 @@ _LOOK_OF = {  # (column, value): name of the colour, marker
     ("basis", "measured"): ("c1", "o"),
     ("basis", "predicted"): ("c5", "D"),
     ("basis", "published"): ("baseline", "X"),
+    **{("counter", name): ("c3", "D") for name in ("utilisation", "nvidia-smi")},  # devices have c1 and c2
+    **{("counter", name): ("c5", "v") for name in ("SM activity", "SMs with work")},
 }
 _LINE_CHARACTERS = 52  # characters of 10 points that fit in a row of a legend
 _LEGEND_LINES = 2  # for which the height of a drawing has room

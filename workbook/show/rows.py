@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -104,6 +104,7 @@ def dots(
     ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
     ticks: pd.DataFrame | None = None,
     limits: tuple[float, float] | None = None,
+    reasons: bool = True,
     title: str = "",
     caption: str = "",
     name: str = "",
@@ -115,7 +116,8 @@ def dots(
     `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
     mark of its own, or a line with its name if several rows all have the same value. The axis has the `limits` (SI),
-    or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason.
+    or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason; without
+    `reasons`, only the fold below the figure has it.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
     >>> dots(frame, y="model", x="images_per_s").alt
@@ -128,6 +130,7 @@ def dots(
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
             return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, title, caption)
+        whole, rows = rows, rows if reasons else replace(rows, frame=rows.frame.dropna(subset=["value"]))
         drawing, axes = rows.axes(ax)
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
@@ -182,7 +185,7 @@ def dots(
         value_axis(axes, "x", log=is_log)
         axes.set_xlabel(axis_title(x, log=is_log))
         place_notes(axes, notes, obstacles)
-    return rows.figure(drawing, "Dots", name, title, caption)
+    return whole.figure(drawing, "Dots", name, title, caption)
 
 
 def stack(
@@ -199,8 +202,9 @@ def stack(
 ) -> Figure:
     """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
 
-    `value` is a metric. Parts in `hatched`, such as "waiting", are hatched. `total` are estimates of whole bars, of
-    which complete parts are shares: means of parts need not add up to it. The total says whether parts are missing.
+    `value` is a metric. Parts in `hatched`, such as "waiting", have their name above their widest piece. `total` are
+    estimates of whole bars, of which complete parts are shares: means of parts need not add up to it. The total says
+    whether parts are missing.
 
     >>> frame = pd.DataFrame({"model": "vgg16", "part": ["convolution", "waiting"], "value": [0.004, 0.002]})
     >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
@@ -216,6 +220,7 @@ def stack(
         parts = in_order(rows.frame[part], part)
         solid = [kind for kind in parts if kind not in hatched]
         fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
+        widest: dict[str, tuple[float, ...]] = {}  # hatched part -> width, end and row of its widest piece
         hatching = {"facecolor": "none", "edgecolor": colour("soft"), "hatch": "////", "linewidth": 0.8}
         for place, key in enumerate(rows.keys):
             pile = rows.at(key)
@@ -227,6 +232,8 @@ def stack(
                 width = row["value"] * scale
                 axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
                 left += width
+                if row[part] in hatched:
+                    widest[row[part]] = max(widest.get(row[part], (0.0,)), (width, left, place))
             if points.empty:
                 _reason(axes, place, why_nothing(pile))
                 continue
@@ -235,8 +242,12 @@ def stack(
         axes.margins(x=0.12)
         value_axis(axes, "x", log=False)
         axes.set_xlabel(axis_title(value))
-        shades = {kind: fills[kind]["color"] if kind in fills else colour("soft") for kind in parts}
-        legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=True)
+        for kind, (width, end, row_place) in widest.items():
+            is_right = end > sum(axes.get_xlim()) / 2
+            at = (end if is_right else end - width, row_place - 0.32)
+            words = {"textcoords": "offset points", "va": "bottom", "color": colour("soft")}
+            axes.annotate(label(part, kind), at, (0, 0), ha="right" if is_right else "left", **words)
+        legend(axes, [(label(part, kind), Look(fills[kind]["color"], "s")) for kind in solid], owned=True)
     return rows.figure(drawing, "Stacked bars", name, title, caption)
 
 

@@ -116,7 +116,7 @@ def table(
     a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
     A table's column `bound`, such as "at least ", stands before its values. A column without any value is left out,
     and its reasons are listed below the table.
-    A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading that lacks the unit gets it.
+    A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading gets this unit instead of J or s.
     `across` makes a column per value of another column, such as "mode". The best of the modes in a row is bold if its
     interval lies apart from those of the others. `best` is the metric whose best row is bold.
     `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs
@@ -209,14 +209,16 @@ def _columns(
 
 
 def _with_unit(title: str, form: str) -> str:
-    """Return a heading with the unit of its values, unless the heading says it or each value does.
+    """Return a heading with the unit of its values, unless each value has it. A unit in another scale is replaced.
 
-    >>> _with_unit("energy", "energy_per_image_j"), _with_unit("mJ per image", "energy_per_image_j")
-    ('energy, mJ', 'mJ per image')
+    >>> [_with_unit(title, "energy_per_image_j") for title in ("energy", "mJ per image", "J", "energy, J")]
+    ['energy, mJ', 'mJ per image', 'mJ', 'energy, mJ']
     """
-    unit = "points" if form == "points" else metric_of(form).unit
-    says_it = unit in ("", "x", "%", CURRENCY) or re.search(rf"(?<![\w/]){re.escape(unit)}(?![\w/])", title)
-    return title if says_it else f"{title}, {unit}"
+    unit, of = ("points", "points") if form == "points" else (metric_of(form).unit, metric_of(form).si_unit)
+    if unit in ("", "x", "%", CURRENCY):
+        return title
+    told = rf"(?<![\w/'])({re.escape(unit)}|([kKMGTmµn]i?)?{re.escape(of)})(?![\w/])"
+    return re.sub(told, unit, title) if re.search(told, title) else f"{title}, {unit}"
 
 
 def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:

@@ -129,6 +129,25 @@ def of_setting(found: pd.DataFrame, setting: str) -> str:
     return NOT_MEASURED
 
 
+def title_of(rates: pd.DataFrame, needed: pd.DataFrame, setting: str) -> str:
+    """Return a figure's title: which loaders deliver what a setting needs; empty if either was not measured.
+
+    The tables are those of `enough`.
+
+    >>> rates = pd.DataFrame({"loader": ["tf.data", "tf.data", "DALI"], "value": [400.0, 900.0, 2800.0]})
+    >>> needs = pd.DataFrame({"setting": list("abc"), "value": [800.0, 1000.0, 5600.0]})
+    >>> [title_of(rates, needs, setting) for setting in "abcd"]  # doctest: +NORMALIZE_WHITESPACE
+    ['Every loader that ran is fast enough for a', 'Only DALI is fast enough for b',
+     'No loader that ran is fast enough for c', '']
+    """
+    fastest, need = rates.groupby("loader")["value"].max().dropna(), value_of(needed, setting=setting)
+    if fastest.empty or pd.isna(need):
+        return ""
+    able = fastest[fastest >= need]
+    count = {0: "No loader that ran is", 1: f"Only {[*able.index, ''][0]} is", len(fastest): "Every loader that ran is"}
+    return f"{count.get(len(able), f'{len(able)} of {len(fastest)} loaders are')} fast enough for {setting}"
+
+
 def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
     """Return marks at the smallest and the largest need, beside each loader of `loads` that ran."""
     ends = needed.sort_values("value").iloc[[0, -1]] if len(needed) else needed

@@ -45,15 +45,15 @@ def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
     return same.assign(whose=here.map({True: HERE, False: ELSEWHERE}))
 
 
-def everywhere(frame: pd.DataFrame, profile: str, *studies: str) -> pd.DataFrame:
+def everywhere(frame: pd.DataFrame, profile: str, *studies: str, hosts: str = "all") -> pd.DataFrame:
     """Return the rows of all machines of a device file, of some studies or of all; `frame` if there are no records.
 
-    Records that several studies share count once.
+    With `hosts="selected"`, the machines are those that pages show. Records that several studies share count once.
     """
     loaded = []
     for study in studies or ("",):
         with suppress(UserError):
-            loaded.append(load(profile, study).frame(hosts="all"))
+            loaded.append(load(profile, study).frame(hosts=hosts))
     return pd.concat(loaded, ignore_index=True).drop_duplicates("record") if loaded else frame
 
 

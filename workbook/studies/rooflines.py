@@ -34,12 +34,12 @@ def predicted(profile: Profile, trials: Sequence[Trial]) -> pd.DataFrame:
 def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the bounds on images/s from this machine's measured peaks, per group of `by`: `value`, `label`.
 
-    "roofline" is the bound by FP32 arithmetic and memory. `frame` is a table of results; rows of another precision
+    "FP32 roofline" is the bound by FP32 arithmetic and memory. `frame` is a table of results; rows of another precision
     have no bound here.
     """
     rows = frame[frame["precision"] == "fp32"]
     bounds = rows["images_per_s"] / rows["roofline_fraction"]
-    return estimate(rows.assign(bound=bounds), "bound", by).assign(label="roofline")
+    return estimate(rows.assign(bound=bounds), "bound", by).assign(label="FP32 roofline")
 
 
 def exceeded(frame: pd.DataFrame, by: Sequence[str]) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from workbook.words import AS_INSTALLED, CAREFUL, STRICT
+from workbook.words import AS_INSTALLED, CAREFUL, NOT_MEASURED, STRICT, listing
 
 NEAR_PEAK = 0.9
 ORDINARY, OPTIMISED = "ordinary PyTorch", "optimised"
+_WAYS = {OPTIMISED: "with an optimised step", ORDINARY: f"with {ORDINARY}", STRICT: f"in {STRICT}"}
+
+
+def by_side(texts: Mapping[str, str]) -> str:
+    """Return what was measured of each side of `beside_references` for a sentence; "not measured" without any.
+
+    >>> by_side({OPTIMISED: "340 W", ORDINARY: "not measured", STRICT: "about 300 W"}), by_side({})
+    ('340 W with an optimised step and about 300 W in strict FP32', 'not measured')
+    """
+    known = [f"{text} {_WAYS[side]}" for side, text in texts.items() if NOT_MEASURED not in text]
+    return listing(known) if known else NOT_MEASURED
 
 
 def levels_off(rates: pd.DataFrame, by: str = "mode") -> pd.Series:

@@ -138,6 +138,17 @@ def as_fast(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
     return f"{said} {reference}{few}"
 
 
+def as_long(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
+    """Return the ratio of one row's time over a reference's, as the end of a sentence.
+
+    >>> ratios = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
+    >>> as_long(ratios, "one job", batch=1), as_long(ratios, "one job", batch=64)
+    ('4.00 times as long as one job', 'not clearly longer or shorter than one job')
+    """
+    text = as_fast(ratios, reference, **where)
+    return text.replace("as fast as", "as long as").replace("faster or slower", "longer or shorter")
+
+
 def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
     """Return the 95 % interval of the row with these column values; the value of a single run, which has no interval.
 
@@ -178,7 +189,7 @@ def told_span(estimates: pd.DataFrame, unit: str = "", scale: float = 1.0) -> st
     >>> told_span(pd.DataFrame({"value": [0.0032, 0.0036], "low": [0.0031, 0.003], "high": [0.0033, 0.004]}), "mJ", 1e3)
     'about 3.2 to 3.6 mJ'
     """
-    rows = estimates.to_dict("records") if "low" in estimates else []
+    rows = estimates.dropna(subset="value").to_dict("records") if "low" in estimates else []
     about = "" if all(half_width(row["value"], row["low"], row["high"]) <= VAGUE for row in rows) else "about "
     return about + span_of(scale * estimates["value"], unit, VAGUE_DIGITS)
 
