@@ -32,7 +32,7 @@ from workbook.records.shared import read_together
 from workbook.registry import COMPARISON, OF_ALL, SMALL, STUDIES, YOUR_NETWORK
 from workbook.report.compare import is_comparable, write_comparison, write_which_device
 from workbook.report.execute import Execution, execute, parameters_of
-from workbook.report.inputs import INDEX, Seals
+from workbook.report.inputs import CLAIMS, INDEX, Seals
 from workbook.report.pages import Shown, StudyRun, read_runs, shown_of, write_page, write_run, write_site
 from workbook.report.plan import NOTEBOOK_S, chosen_studies
 from workbook.results.load import kept_records
@@ -41,6 +41,7 @@ from workbook.session import OPTIONS, Session
 from workbook.trials.trial import OWN
 
 MOST_PAGES = 4  # at once
+GARBAGE = 100_000  # objects; to look through all records and pages for it more often takes a third of their time
 # What notebooks import, and what runs them.
 IMPORTED = ("workbook.study", "workbook.show", "scrapbook", "seaborn", "papermill", "ipykernel.kernelapp")
 
@@ -85,7 +86,7 @@ def write_pages(
         runnable = [study for study in runnable if study not in unchanged]
     shown = cache(partial(shown_of, profile, host))
     run_one = partial(_run_one, report, session.parameters(mode), sites)
-    executed = _executed(runnable, run_one, shown)
+    executed = _executed(runnable, run_one, shown, judges=not (keeps and seals.hold(CLAIMS)))
     for study, outcome in chain(unmeasured.items(), executed):
         if mode == "measure" and not outcome.reason and study not in OF_ALL:
             outcome = replace(outcome, reason=_nothing_worked(session, study))
@@ -122,8 +123,10 @@ def write_pages(
         if study not in failed:
             seals.keep(study)
     if not (keeps and seals.hold(INDEX)):
-        write_site(report, profile, host, waiting, shown=shown(), sites=sites)
+        judges = not (keeps and seals.hold(CLAIMS))  # asked again: it links the pages made meanwhile
+        write_site(report, profile, host, waiting, shown=shown(), sites=sites, judges=judges)
     if not waiting:
+        seals.keep(CLAIMS)
         seals.keep(INDEX)
         print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
@@ -138,14 +141,16 @@ def write_pages(
 
 
 def _executed(
-    studies: Sequence[str], run_one: Callable[[str], Execution], prepare: Callable[[], Shown]
+    studies: Sequence[str], run_one: Callable[[str], Execution], prepare: Callable[[], Shown], *, judges: bool
 ) -> Iterator[tuple[str, Execution]]:
     """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile.
 
     Each has a process of its own, forked from this one after the imports: the environment holds a kernel's folders,
     and a process that dies fails only its page. `prepare` reads the records of the site: several pages begin with what
-    it has read, and beside a single page it runs meanwhile. The claims are judged beside the first pages.
+    it has read, and beside a single page it runs meanwhile. The claims are judged beside the first pages, for a single
+    page only if the site needs them (`judges`).
     """
+    gc.set_threshold(GARBAGE)
     for module in IMPORTED if studies else ():
         import_module(module)
     if len(studies) > 1:  # read once what the pages show
@@ -164,7 +169,9 @@ def _executed(
                     process.start()
                 ends[1].close()
                 running[ends[0]] = study, process
-            verdicts(prepare().seen)  # pages that begin later show them too
+            seen = prepare().seen
+            if judges or len(studies) > 1:
+                verdicts(seen)  # pages that begin later show them too
             connections: list[Any] = wait(list(running))
             for ended in connections:
                 study, process = running.pop(ended)
