@@ -22,6 +22,7 @@ from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.files import replacing, temporary_folder
+from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.profile import Profile
 from workbook.lifetime import REQUESTS, end_children, end_with_parent
@@ -41,7 +42,7 @@ from workbook.session import OPTIONS, Session
 from workbook.trials.trial import OWN
 
 MOST_PAGES = 4  # at once
-GARBAGE = 100_000  # objects; to look through all records and pages for it more often takes a third of their time
+GARBAGE = 100_000  # new objects before Python looks for garbage: records and trees of pages are many, and stay
 # What notebooks import, and what runs them.
 IMPORTED = ("workbook.study", "workbook.show", "scrapbook", "seaborn", "papermill", "ipykernel.kernelapp")
 
@@ -156,6 +157,7 @@ def _executed(
     if len(studies) > 1:  # read once what the pages show
         recorded(evidence(None)).frame()
         prepare().results.frame(hosts="all")
+        committed()  # the comparison and the site date the rules of claims
     gc.freeze()  # a collection in a forked process would copy all that it shares with this one
     fork, waiting, running = get_context("fork"), [*studies], dict[Any, tuple[str, Any]]()
     outcomes: dict[str, Execution] = {}  # not yet yielded: pages link what the comparison finds
