@@ -34,6 +34,7 @@ from tests.workbook.test_site import (
     put,
     reporting,
     said_in,
+    texts,
 )
 from workbook.engines.openvino_on_cpu import missing
 from workbook.hardware.host import this_host
@@ -417,16 +418,18 @@ class Inputs:
             return Execution(None)
 
         self.rendering.patch.setattr(pages, "execute", execute)
-        before = self._index()
+        before = self._written()
         assert make_render(Request(hw="h200", study=f"{TRAINING},{POWER}", **options)) == 0
-        return {path.name for path in self.made.iterdir()} | ({"index"} if self._index() != before else set())
+        again = {page for page, written in self._written().items() if written != before.get(page)}
+        return {path.name for path in self.made.iterdir()} | again
 
-    def _index(self) -> int:
-        index = self.rendering.report / "index.html"
-        return index.stat().st_mtime_ns if index.exists() else 0
+    def _written(self) -> dict[str, int]:
+        """Return when the index and the page of claims were written."""
+        pages = (self.rendering.report / "index.html", self.rendering.report / "claims.html")
+        return {page.stem: page.stat().st_mtime_ns for page in pages if page.exists()}
 
 
-EVERYTHING = {TRAINING, POWER, "index"}
+EVERYTHING = {TRAINING, POWER, "index", "claims"}
 INPUTS = ("papers/x.yaml", "params/base/gpu.yaml", "workbook/show/look.j2", "mine/network.py", "docs/glossary.md")
 
 
@@ -465,8 +468,10 @@ def test_a_change_of_code_papers_profiles_or_glossary_makes_every_page_again(inp
 
 def test_another_cell_in_a_notebook_makes_its_page_again(inputs: Inputs) -> None:
     notebook = inputs.root / "notebooks" / f"{POWER}.ipynb"
+    index = texts(inputs.rendering.index, "#papers + p")
     notebook.write_text(notebook.read_text().replace("power", "Power", 1))
-    assert inputs.rendered() == {POWER, "index"}
+    assert inputs.rendered() == {POWER, "index"}, "no claim was judged again"
+    assert texts(inputs.rendering.index, "#papers + p") == index
 
 
 def test_a_record_more_of_any_profile_makes_every_page_again(inputs: Inputs) -> None:
@@ -486,8 +491,9 @@ def test_a_page_that_was_replaced_or_failed_is_made_again(inputs: Inputs) -> Non
     page = inputs.rendering.report / f"{POWER}.html"
     page.write_text(page.read_text() + "<!-- older -->")
     assert inputs.rendered() == {POWER, "index"}
-    (inputs.rendering.report / "claims.html").unlink()
-    assert inputs.rendered() == {"index"}
+    for name in ("claims.html", "claims.csv", "papers/wisconsin.html"):
+        (inputs.rendering.report / name).unlink()
+        assert inputs.rendered() == {"index", "claims"}, name
     assert inputs.rendering.ends(lambda _: Execution(None)) == 0, "nothing was to be made"
     notebook = inputs.root / "notebooks" / f"{POWER}.ipynb"
     notebook.write_text(notebook.read_text() + " ")

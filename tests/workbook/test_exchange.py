@@ -30,10 +30,11 @@ from tests.workbook.test_site import (
 from workbook.claims.findings import Findings
 from workbook.claims.judge import judge_all
 from workbook.claims.reports import evidence
+from workbook.claims.verdict import group_of
 from workbook.records import parse_line
 from workbook.registry import STUDIES
 from workbook.report.claims_pages import write_claims
-from workbook.report.exchange import FILES, write_exchange
+from workbook.report.exchange import FILES, groups_of, write_exchange
 from workbook.results import Results
 from workbook.results.columns import WHAT_RAN
 from workbook.results.exchange import COLUMNS
@@ -55,6 +56,15 @@ def make_records(reports: Path) -> None:
     put(reports, "h200", records)
     put(reports, "h200", passes_of(POWERED, host=B, study=POWER))
     put(reports, "h100", passes_of(host=C, speed=0.8))
+
+
+# Verdict, mark and whether it is on the direction -> the group.
+GROUPED = {
+    ("not testable here", "other hardware or data", False): "not testable here",
+    ("replicated", "other hardware or data", True): "not counted",
+    ("replicated", None, True): "direction replicated",
+    ("not replicated", "", "the numbers"): "not replicated",
+}
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +118,13 @@ def row_of(frame: pd.DataFrame, metric: str, **trial: object) -> pd.Series:
         chosen = chosen[chosen[name] == value]
     assert len(chosen) == 1
     return chosen.iloc[0]
+
+
+def test_the_file_of_claims_gives_back_the_group_of_each_verdict(folder: Path, findings: Findings) -> None:
+    papers = {finding.paper.id for finding in findings.of_papers().findings}
+    groups = [finding.group for finding in findings.of_papers().findings]
+    assert groups_of(folder, papers) == groups and len(set(groups)) > 2
+    assert [group_of(*row) for row in GROUPED] == list(GROUPED.values())
 
 
 # ---- the same numbers everywhere ------------------------------------------------------------------------------------

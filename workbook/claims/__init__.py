@@ -14,7 +14,7 @@ findings     claims with their verdicts: counted, in sentences and as a frame
 """
 
 from workbook.claims.evidence import Evidence
-from workbook.claims.findings import Findings, newer_tests
+from workbook.claims.findings import Findings, headline, newer_tests
 from workbook.claims.judge import judge, judge_all
 from workbook.claims.rows import claim_row
 from workbook.claims.schema import Group
@@ -32,6 +32,7 @@ __all__ = [
     "Judged",
     "Verdict",
     "claim_row",
+    "headline",
     "judge",
     "judge_all",
     "newer_tests",

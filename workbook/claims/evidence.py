@@ -285,7 +285,7 @@ def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
     """
     if any(side.depends_on_host(metric) for side, metric in wanted):
         pooled = [
-            (side.field("profile"), side.rows_of_equal_hosts[[*PAIRED_BY, metric]].dropna(subset=metric))
+            (side.field("profile"), (rows := side.rows_of_equal_hosts).loc[rows[metric].notna(), [*PAIRED_BY, metric]])
             for side, metric in wanted
         ]
         common: dict[str, set[str]] = {}

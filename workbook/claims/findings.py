@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,16 +44,6 @@ class Findings:
         """Return the claims of the five papers, or of the later sources, which are counted apart."""
         return Findings([finding for finding in self.findings if finding.paper.later == later])
 
-    def headline(self) -> str:
-        """Return `4 of 8 testable claims are replicated, 2 more in direction only, 1 is not`."""
-        counts = self.counts()
-        if not (tested := sum(counts[group] for group in TESTED)):
-            return f"None of {len(self.findings)} claims is tested here"
-        directions, failed = counts["direction replicated"], counts["not replicated"]
-        more = f", {directions} more in direction only" if directions else ""
-        verb = "is" if failed == 1 else "are"
-        return f"{counts['replicated']} of {tested} testable claims are replicated{more}, {failed} {verb} not"
-
     def sentence(self) -> str:
         """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`
 
@@ -90,6 +81,17 @@ class Findings:
     def _sorted(self) -> list[Finding]:
         order = ["not replicated", "inconclusive", *GROUPS]  # GROUPS has both again; `index` returns the first
         return sorted(self.findings, key=lambda finding: order.index(finding.group))
+
+
+def headline(groups: Sequence[Group]) -> str:
+    """Return `4 of 8 testable claims are replicated, 2 more in direction only, 1 is not`."""
+    counts = Counter(groups)
+    if not (tested := sum(counts[group] for group in TESTED)):
+        return f"None of {len(groups)} claims is tested here"
+    directions, failed = counts["direction replicated"], counts["not replicated"]
+    more = f", {directions} more in direction only" if directions else ""
+    verb = "is" if failed == 1 else "are"
+    return f"{counts['replicated']} of {tested} testable claims are replicated{more}, {failed} {verb} not"
 
 
 def _rows(finding: Finding) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from labkit.errors import LabkitError
 from workbook.claims import Evidence, Findings, judge_all
-from workbook.claims.papers import load_papers
+from workbook.claims.papers import Paper, load_papers
 from workbook.hardware.profile import load_profile, profile_names
 from workbook.records.selection import check_protocol
 from workbook.records.store import Store
@@ -73,6 +73,11 @@ def recorded(seen: Evidence) -> Recorded:
     )
 
 
+def papers() -> list[Paper]:
+    """Return every paper; within `kept_records` they are read once."""
+    return kept(load_papers, "papers")
+
+
 def verdicts(seen: Evidence, study: str | None = None) -> Findings:
     """Return the findings on the claims of a study, or on all claims."""
-    return Findings(judge_all(kept(load_papers, "papers"), seen, study))
+    return Findings(judge_all(papers(), seen, study))

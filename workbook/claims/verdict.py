@@ -243,12 +243,8 @@ class Finding:
 
     @property
     def group(self) -> Group:
-        """The verdict where it counts, else "not counted"; a replicated direction has a group of its own."""
-        if self.verdict == "not testable here":
-            return self.verdict
-        if self.mark:
-            return "not counted"
-        return "direction replicated" if self.is_direction and self.verdict == "replicated" else self.verdict
+        """The group of the verdict."""
+        return group_of(self.verdict, self.mark, self.is_direction)
 
     @property
     def badge(self) -> str:
@@ -260,3 +256,12 @@ class Finding:
         """The verdict with its scope: `replicated, on synthetic32 with torch`."""
         judged = self.verdict != "not testable here"
         return f"{self.badge}, {self.scope}" if judged and self.scope else self.badge
+
+
+def group_of(verdict: Verdict, mark: object, direction: object) -> Group:
+    """Return the verdict where it counts, else "not counted"; a replicated direction has a group of its own."""
+    if verdict == "not testable here":
+        return verdict
+    if mark:
+        return "not counted"
+    return "direction replicated" if direction and verdict == "replicated" else verdict

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pandas as pd
@@ -44,10 +44,10 @@ def _published_cases() -> pd.DataFrame:
 
 
 def _cases(times: pd.DataFrame) -> pd.DataFrame:
-    parts = []
+    parts, errors = [], errors_without(times)
     for device in times["device"].unique():
         known, target = times[times["device"] != device], times[times["device"] == device]
-        width = half_width(errors_of(known))
+        width = half_width(errors[device])
         jump = NEWER if target["year"].iloc[0] > known["year"].max() else OTHER
         parts.append(predictions(known, target).assign(jump=jump, width=width))
     return ended(pd.concat(parts, ignore_index=True))
@@ -71,15 +71,20 @@ def times_of(tables: Iterable[PublishedSet]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def errors_of(times: pd.DataFrame) -> list[float]:
-    """Return the logarithms of predicted over measured seconds, each device left out in turn."""
-    parts = [
-        predictions(times[times["device"] != device], times[times["device"] == device])
-        for device in times["device"].unique()
-        if times["device"].nunique() > 1
-    ]
-    cases = pd.concat(parts) if parts else pd.DataFrame({"predicted": [], "measured": []})
-    return [float(value) for value in np.log(cases["predicted"] / cases["measured"])]
+def errors_without(times: pd.DataFrame) -> dict[str, list[float]]:
+    """Return for each device the errors of all others without it: logarithms of predicted over measured seconds.
+
+    Each of the others is left out in turn, and two devices that are left out together have the same exponents.
+    """
+    devices = times["device"].unique()
+    errors: dict[str, list[float]] = {device: [] for device in devices}
+    for pair in combinations(devices, 2) if len(devices) > 2 else ():
+        is_target = times["device"].isin(pair)
+        cases = predictions(times[~is_target], times[is_target])
+        logs = np.log(cases["predicted"] / cases["measured"])
+        for device in pair:
+            errors[device] += map(float, logs[cases["device"] != device])
+    return errors
 
 
 def predictions(known: pd.DataFrame, target: pd.DataFrame) -> pd.DataFrame:

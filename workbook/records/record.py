@@ -309,10 +309,13 @@ def _trial_of(values: str) -> Trial:
     return trial_from_dict(json.loads(values))
 
 
+_LONG_NUMBER = re.compile(r"\d{19}")  # only such an integer may have more than 64 bits
+
+
 def parse_line(line: str) -> Record:
     """Return the record of a JSON line. Raise ValueError if it is no record (pydantic's errors are ValueErrors too)."""
     try:
-        values = json.loads(line, parse_int=_integer)
+        values = json.loads(line, parse_int=_integer if _LONG_NUMBER.search(line) else None)
         if "\\ud" in line.lower():  # half a pair is no character, and no file can hold it
             json.dumps(values, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:

@@ -26,14 +26,17 @@ from workbook.report.elsewhere import FILE as TESTED
 from workbook.report.glossary import GLOSSARY
 from workbook.report.headlines import FILE as FINDINGS
 from workbook.report.headlines import SENTENCES
+from workbook.report.then_and_now import PAGE as TOLD
 
 INDEX = "index"  # stands for all files of a site but the pages of studies
+CLAIMS = "claims"  # stands for those of them that hold numbers and verdicts, which no notebook changes
 CODE = ("labkit", "workbook", "papers", "params", "published")  # folders whose files all count
 NO_CODE = ("reports", "tests", "docs")
 ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in folders that hold an interpreter
 MEASURED = ("records", "hosts", "telemetry")  # folders of a report with what was measured
-# The files that rendering writes.
-SITE = ("*.html", "*.csv", "*.parquet", "*.ipynb", "papers/*.html", FINDINGS.name, TESTED.name)
+# The files that rendering writes: those with numbers and verdicts, and all.
+OF_CLAIMS = ("claims.html", "*.csv", "*.parquet", "papers/*.html")
+SITE = ("*.html", *OF_CLAIMS[1:], "*.ipynb", FINDINGS.name, TESTED.name)
 KEPT = Path("logs/seals.json")  # beside a site: page -> seal
 
 
@@ -53,6 +56,7 @@ class Seals:
         of_all = json.dumps([sites, history()])
         self._inputs = {study: _hash(inputs, *sites, files=[notebook_of(study)]) for study in studies}
         self._inputs |= {page: _hash(self._inputs.get(page, ""), of_all) for page in OF_ALL}
+        self._inputs[CLAIMS] = _hash(inputs, of_all)
         self._inputs[INDEX] = _hash(inputs, of_all, host.source, str(host.commit))
 
     def hold(self, page: str) -> bool:
@@ -75,10 +79,14 @@ class Seals:
         if page in (INDEX, COMPARISON):
             others = {OF_ALL[WHICH_DEVICE], f"{WHICH_DEVICE}.ipynb"} if page == COMPARISON else set()
             files = [path for form in SITE for path in folder.glob(form) if path.name not in others]
+        if page == CLAIMS:
+            files = [path for form in OF_CLAIMS for path in folder.glob(form)]
+            files += [folder.parent / TESTED, folder.parent / "comparison" / TOLD]
         if page == INDEX:  # it shows how each study ended, and what the pages of all profiles answer
             files += [folder / "run.json", folder.parent / FINDINGS]
             files += [folder.parent / "comparison" / f"{of}.ipynb" for of in OF_ALL]
-        return _hash(self._inputs[page], files=files)
+        pages = [path.name for path in sorted(folder.glob("*.html"))] if page == CLAIMS else []  # it links them
+        return _hash(self._inputs[page], *pages, files=files)
 
     @staticmethod
     def _read(folder: Path) -> dict[str, str]:

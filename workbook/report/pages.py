@@ -19,9 +19,9 @@ from pydantic import TypeAdapter
 from labkit import __version__
 from labkit.errors import LabkitError
 from labkit.files import replacing
-from workbook.claims import Evidence
+from workbook.claims import Evidence, headline
 from workbook.claims.papers import committed
-from workbook.claims.reports import evidence, verdicts
+from workbook.claims.reports import evidence, papers, verdicts
 from workbook.hardware.host import Host
 from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.records import PROTOCOL, utc_now
@@ -32,7 +32,7 @@ from workbook.report import scraps
 from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
 from workbook.report.documents import DOCUMENTS, OWN_NETWORK, documents, title_and_text
-from workbook.report.exchange import FILES, write_exchange
+from workbook.report.exchange import FILES, groups_of, write_exchange
 from workbook.report.fingerprint import write_fingerprint
 from workbook.report.glossary import PAGE, glossary
 from workbook.report.headlines import read_findings
@@ -186,22 +186,25 @@ def write_site(
     waiting: Mapping[str, float] = MappingProxyType({}),
     shown: Shown | None = None,
     sites: Collection[str] = (),
+    *,
+    judges: bool = True,
 ) -> None:
     """Write the index, the claims, the fingerprint and the files for other programs from the current records.
 
     `waiting` maps the studies that this report has yet to measure, in their order, to the expected seconds of each.
-    `shown` is what `shown_of` has returned for the same records. `sites` are profiles whose sites are made too.
+    `shown` is what `shown_of` has returned for the same records. `sites` are profiles whose sites are made too. Unless
+    it `judges`, claims and files for other programs stay as they are.
     """
     runs = read_runs(report)
     seen, results = shown or shown_of(profile, host)
-    findings = verdicts(seen)
+    if judges:
+        findings, title = verdicts(seen), _in_sentence(profile.title)
+        write_exchange(report, results, findings)
+        links = [LINKS[0], *LINKS[2:]]
+        write_claims(report / "claims.html", findings, title=title, links=links, days=committed())
+        write_papers(report, findings, title=profile.title, links=LINKS)
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
-    write_exchange(report, results, findings)
-    days = committed()
-    links = [LINKS[0], *LINKS[2:]]
-    write_claims(report / "claims.html", findings, title=_in_sentence(profile.title), links=links, days=days)
-    write_papers(report, findings, title=profile.title, links=LINKS)
     rendered = {
         "Written": utc_now(),
         "By": f"labkit {__version__}, commit {host.commit or 'unknown'}, code {host.source}",
@@ -226,8 +229,8 @@ def write_site(
         device=profile.title,
         devices=_devices(report, sites),
         findings=read_findings(report.parent),
-        verdicts=findings.of_papers().headline(),
-        papers=[claims.findings[0].paper for claims in findings.by_paper()],
+        verdicts=headline(groups_of(report, [paper.id for paper in papers() if not paper.later])),
+        papers=[paper for paper in papers() if paper.claims],
         told=where_told(report),
         studies=list(rows.values()),
         links=LINKS,

@@ -22,6 +22,7 @@ from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.files import replacing, temporary_folder
+from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.profile import Profile
 from workbook.lifetime import REQUESTS, end_children, end_with_parent
@@ -32,7 +33,7 @@ from workbook.records.shared import read_together
 from workbook.registry import COMPARISON, OF_ALL, SMALL, STUDIES, YOUR_NETWORK
 from workbook.report.compare import is_comparable, write_comparison, write_which_device
 from workbook.report.execute import Execution, execute, parameters_of
-from workbook.report.inputs import INDEX, Seals
+from workbook.report.inputs import CLAIMS, INDEX, Seals
 from workbook.report.pages import Shown, StudyRun, read_runs, shown_of, write_page, write_run, write_site
 from workbook.report.plan import NOTEBOOK_S, chosen_studies
 from workbook.results.load import kept_records
@@ -41,6 +42,7 @@ from workbook.session import OPTIONS, Session
 from workbook.trials.trial import OWN
 
 MOST_PAGES = 4  # at once
+GARBAGE = 100_000  # new objects before Python looks for garbage: records and trees of pages are many, and stay
 # What notebooks import, and what runs them.
 IMPORTED = ("workbook.study", "workbook.show", "scrapbook", "seaborn", "papermill", "ipykernel.kernelapp")
 
@@ -85,7 +87,7 @@ def write_pages(
         runnable = [study for study in runnable if study not in unchanged]
     shown = cache(partial(shown_of, profile, host))
     run_one = partial(_run_one, report, session.parameters(mode), sites)
-    executed = _executed(runnable, run_one, shown)
+    executed = _executed(runnable, run_one, shown, judges=not (keeps and seals.hold(CLAIMS)))
     for study, outcome in chain(unmeasured.items(), executed):
         if mode == "measure" and not outcome.reason and study not in OF_ALL:
             outcome = replace(outcome, reason=_nothing_worked(session, study))
@@ -122,8 +124,10 @@ def write_pages(
         if study not in failed:
             seals.keep(study)
     if not (keeps and seals.hold(INDEX)):
-        write_site(report, profile, host, waiting, shown=shown(), sites=sites)
+        judges = not (keeps and seals.hold(CLAIMS))  # asked again: it links the pages made meanwhile
+        write_site(report, profile, host, waiting, shown=shown(), sites=sites, judges=judges)
     if not waiting:
+        seals.keep(CLAIMS)
         seals.keep(INDEX)
         print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
@@ -138,19 +142,22 @@ def write_pages(
 
 
 def _executed(
-    studies: Sequence[str], run_one: Callable[[str], Execution], prepare: Callable[[], Shown]
+    studies: Sequence[str], run_one: Callable[[str], Execution], prepare: Callable[[], Shown], *, judges: bool
 ) -> Iterator[tuple[str, Execution]]:
     """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile.
 
     Each has a process of its own, forked from this one after the imports: the environment holds a kernel's folders,
     and a process that dies fails only its page. `prepare` reads the records of the site: several pages begin with what
-    it has read, and beside a single page it runs meanwhile. The claims are judged beside the first pages.
+    it has read, and beside a single page it runs meanwhile. The claims are judged beside the first pages, for a single
+    page only if the site needs them (`judges`).
     """
+    gc.set_threshold(GARBAGE)
     for module in IMPORTED if studies else ():
         import_module(module)
     if len(studies) > 1:  # read once what the pages show
         recorded(evidence(None)).frame()
         prepare().results.frame(hosts="all")
+        committed()  # the comparison and the site date the rules of claims
     gc.freeze()  # a collection in a forked process would copy all that it shares with this one
     fork, waiting, running = get_context("fork"), [*studies], dict[Any, tuple[str, Any]]()
     outcomes: dict[str, Execution] = {}  # not yet yielded: pages link what the comparison finds
@@ -164,7 +171,9 @@ def _executed(
                     process.start()
                 ends[1].close()
                 running[ends[0]] = study, process
-            verdicts(prepare().seen)  # pages that begin later show them too
+            seen = prepare().seen
+            if judges or len(studies) > 1:
+                verdicts(seen)  # pages that begin later show them too
             connections: list[Any] = wait(list(running))
             for ended in connections:
                 study, process = running.pop(ended)
