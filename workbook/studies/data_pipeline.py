@@ -136,16 +136,15 @@ def title_of(rates: pd.DataFrame, needed: pd.DataFrame, setting: str) -> str:
 
     >>> rates = pd.DataFrame({"loader": ["tf.data", "tf.data", "DALI"], "value": [400.0, 900.0, 2800.0]})
     >>> needs = pd.DataFrame({"setting": list("abc"), "value": [800.0, 1000.0, 5600.0]})
-    >>> [title_of(rates, needs, setting) for setting in "abcd"]  # doctest: +NORMALIZE_WHITESPACE
-    ['Every loader that ran is fast enough for a', 'Only DALI is fast enough for b',
-     'No loader that ran is fast enough for c', '']
+    >>> [title_of(rates, needs, setting) for setting in "abcd"]
+    ['Every loader feeds a fast enough', '1 of 2 loaders feeds b fast enough', 'No loader feeds c fast enough', '']
     """
     fastest, need = rates.groupby("loader")["value"].max().dropna(), value_of(needed, setting=setting)
     if fastest.empty or pd.isna(need):
         return ""
     able = fastest[fastest >= need]
-    count = {0: "No loader that ran is", 1: f"Only {[*able.index, ''][0]} is", len(fastest): "Every loader that ran is"}
-    return f"{count.get(len(able), f'{len(able)} of {len(fastest)} loaders are')} fast enough for {setting}"
+    count = {0: "No loader feeds", 1: f"1 of {len(fastest)} loaders feeds", len(fastest): "Every loader feeds"}
+    return f"{count.get(len(able), f'{len(able)} of {len(fastest)} loaders feed')} {setting} fast enough"
 
 
 def as_ticks(needed: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
