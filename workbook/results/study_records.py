@@ -83,20 +83,12 @@ class StudyRecords:
         The pairs are `matmul` and `flop_per_s`, `memory_copy` and `bytes_per_s`, `launch_rate` and `launches_per_s`.
         The value is that of a pass, or by default the geometric mean of the measured passes; None without any.
         """
-        for trial in self._alike.get((workload, precision, device), []):
+        for trial in self.trials(workload=workload, precision=precision, device=device):
             passes = [record for record in self.ok(trial) if pass_number in (None, record.pass_number)]
             values = [value for record in passes if (value := value_of(record, metric)) is not None]
             if values:
                 return log_interval(values).point
         return None
-
-    @cached_property
-    def _alike(self) -> dict[tuple[str, str, str], list[Trial]]:
-        """(workload, precision, device) -> trials: each trial of a network asks for its ceilings."""
-        alike: dict[tuple[str, str, str], list[Trial]] = {}
-        for trial in self.by_trial:
-            alike.setdefault((trial.workload, trial.precision, trial.device), []).append(trial)
-        return alike
 
     @cached_property
     def has_fixed_cpu_clock(self) -> bool:
