@@ -25,8 +25,9 @@ from workbook.results.columns import QUANTITY, RECORDS
 from workbook.show import plots
 from workbook.show.frames import INTERVAL
 from workbook.show.templates import drawn
+from workbook.studies.sweeps import ORDINARY, beside_references
 from workbook.studies.values import told_span
-from workbook.words import CAREFUL, STRICT, listing
+from workbook.words import AS_INSTALLED, CAREFUL, STRICT, listing
 
 SENTENCES = ROOT / "docs" / "findings.md"
 FILE = Path("comparison/findings.json")  # in the folder of reports
@@ -129,9 +130,12 @@ def _several(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _graph(trained: pd.DataFrame) -> Shown:
-    rows = trained.query("energy_windows == 0 and batch == 256 and precision == 'bf16'")
-    rows = rows[rows["mode"].isin([CAREFUL, COMPILED])]
-    gains = _several(ratio(rows, "images_per_s", over={"mode": CAREFUL}, by=_KEYS))
+    rows = trained.query("energy_windows == 0 and batch == 256")
+    is_bf16 = (rows["precision"] == "bf16") & rows["mode"].isin([COMPILED, CAREFUL])
+    rows = rows[is_bf16 | rows["mode"].isin([STRICT, AS_INSTALLED])]
+    by = [*_OF_RECORDS, "gpu", "image_px"]
+    sides = beside_references(rows, by).query("side != @STRICT")
+    gains = _several(ratio(sides, "images_per_s", over={"side": ORDINARY}, by=[*by, "side"]))
     words = {name: told_span(gains[gains["image_px"] == px], "times") for name, px in (("small", 32), ("large", 224))}
     is_whole = {32, 224} <= set(gains["image_px"])
     return Shown(words, is_whole and bool((gains["low"] > 1).all()), gains, "image_px", "speedup")

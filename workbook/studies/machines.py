@@ -91,14 +91,15 @@ def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = 
     """Return optimised over a reference in training, on the equal machines of the newest protocol that ran both.
 
     `frame` has rows of `Results.frame(hosts="all")`, `reference` is a side of `beside_references`. The execution modes
-    of both sides are the fastest over all machines, for an energy too. Columns: those of `ratio`, and `machines`, their
+    of both sides are the fastest of each machine, for an energy too. Columns: those of `ratio`, and `machines`, their
     number. The interval is over machines from three on; with fewer, it is that of the newest machine.
     """
     trained = frame.query(_TRAINED)
     newest = trained[trained["protocol"] == trained["protocol"].max()]
     measured = newest[(newest["energy_windows"] > 0) == (metric == ENERGY)].dropna(subset=[metric])
-    timed = newest[newest["energy_windows"] == 0].merge(measured[[*by, "mode"]].drop_duplicates())
-    modes = beside_references(timed, by=by)[[*by, "mode", "side"]].drop_duplicates()
+    of_machine = [*by, "host"]
+    timed = newest[newest["energy_windows"] == 0].merge(measured[[*of_machine, "mode"]].drop_duplicates())
+    modes = beside_references(timed, by=of_machine)[[*of_machine, "mode", "side"]].drop_duplicates()
     sides = measured.merge(modes[modes["side"].isin([OPTIMISED, reference])])
     both = sides[sides.groupby([*by, "host"])["side"].transform("nunique") == 2]
     shown = [_shown(rows).assign(machines=lambda of: of["host"].nunique()) for _, rows in both.groupby(list(by))]

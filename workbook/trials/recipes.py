@@ -5,8 +5,8 @@ installed    the same loop with PyTorch's own settings: what a newcomer runs
 tuned_eager  what a careful user runs: BF16 by autocast, channels last, fused optimiser
 others       the fastest known loops on this hardware with the same network and images
 
-Headlines divide by the better of `installed` and `tuned_eager`, which together are ordinary PyTorch. Claims of the
-papers are judged on `plain`. The recipes differ in precision too, whose effect study 07 separates.
+Headlines divide by the fastest of the three, which is ordinary PyTorch. Claims of the papers are judged on `plain`. The
+recipes differ in precision too, whose effect study 07 separates.
 """
 
 from __future__ import annotations
