@@ -10,7 +10,7 @@ from bs4 import BeautifulSoup
 
 from labkit.models import open_network
 from workbook.paths import ROOT
-from workbook.report.documents import DOCUMENTS, OWN_NETWORK, title_and_text
+from workbook.report.documents import DOCUMENTS, HELPERS, OWN_NETWORK, anchor_of, documents, title_and_text
 
 
 @pytest.mark.parametrize("page", DOCUMENTS)
@@ -22,8 +22,24 @@ def test_a_document_becomes_a_page_whose_links_exist_on_a_site(page: str) -> Non
     assert len(made.find_all("h2")) == len(re.findall(r"^## ", source, re.M))
     assert len(made.find_all("table")) == len(re.findall(r"^\|[-:|]+\|$", source, re.M)) > 0
     links = [str(link["href"]).partition("#")[0] for link in made.find_all("a")]
-    assert {link for link in links if not link.startswith("https://")} <= {*DOCUMENTS, "glossary.html"}
+    assert {link for link in links if not link.startswith("https://")} <= {*DOCUMENTS, "glossary.html", ""}
+    sections = {f"#{heading['id']}" for heading in made.find_all(["h2", "h3"])}
+    assert {str(link["href"]) for link in made.find_all("a") if str(link["href"]).startswith("#")} <= sections
     assert not any("`" in piece.get_text() for piece in made.find_all(["p", "li", "td", "th"]))
+
+
+def test_the_options_begin_with_links_to_all_of_their_sections() -> None:
+    made = BeautifulSoup(title_and_text("options.html")[1], "html.parser")
+    before = made.find("h2").find_all_previous("a")  # type: ignore[union-attr]
+    linked = [str(link["href"]) for link in reversed(before) if str(link["href"]).startswith("#")]
+    assert linked == [f"#{heading['id']}" for heading in made.find_all("h2")]
+    assert anchor_of("Slurm: device files and jobs") == "slurm-device-files-and-jobs"
+
+
+def test_a_document_that_is_not_in_the_navigation_is_linked_from_others() -> None:
+    assert {HELPERS} == {*DOCUMENTS} - {page for page, _ in documents()}
+    for page in (OWN_NETWORK, "options.html"):
+        assert f'href="{HELPERS}"' in title_and_text(page)[1]
 
 
 def test_numbers_are_aligned_to_the_right_and_markup_in_a_text_is_escaped() -> None:

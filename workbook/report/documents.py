@@ -7,8 +7,9 @@ files become plain text.
 from __future__ import annotations
 
 import posixpath
+import re
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 import mistune
 from markupsafe import Markup
@@ -16,11 +17,13 @@ from markupsafe import Markup
 from workbook.paths import ROOT
 
 OWN_NETWORK: Final = "own_network.html"
+HELPERS: Final = "labkit.html"  # two other documents link it: the navigation has one line on a screen of 1,280 pixels
 # The page of a document -> its file and its name in the navigation.
 DOCUMENTS: Final = {
     "reviewing.html": ("docs/reviewing.md", "Check it yourself"),
     OWN_NETWORK: ("docs/own_network.md", "Your own network"),
     "options.html": ("docs/options.md", "Options"),
+    HELPERS: ("docs/labkit.md", "labkit"),
 }
 _PAGES = {file: page for page, (file, _) in DOCUMENTS.items()} | {"docs/glossary.md": "glossary.html"}
 
@@ -40,8 +43,14 @@ class _Page(mistune.HTMLRenderer):
         super().__init__(escape=True)
         self._folder = folder
 
+    def heading(self, text: str, level: int, **attrs: Any) -> str:
+        """Return a heading with the anchor that GitHub gives it."""
+        return super().heading(text, level, **attrs | {"id": anchor_of(text)})
+
     def link(self, text: str, url: str, title: str | None = None) -> str:  # noqa: ARG002 - mistune's signature
-        """Return a link to the web or to a page of the site, or the text alone."""
+        """Return a link to the web, to a page of the site or to a section of this page, or the text alone."""
+        if url.startswith("#"):
+            return f'<a href="{escape(url)}">{text}</a>'
         is_elsewhere = url.startswith("https://")
         file, _, place = url.partition("#")
         page = url if is_elsewhere else _PAGES.get(posixpath.normpath(posixpath.join(self._folder, file)))
@@ -62,6 +71,15 @@ class _Page(mistune.HTMLRenderer):
         return f'<td class="{"n" if align == "right" else "lk-words"}">{text}</td>'
 
 
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a section, as GitHub forms it.
+
+    >>> anchor_of("Slurm: device files and jobs")
+    'slurm-device-files-and-jobs'
+    """
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
 def documents() -> list[tuple[str, str]]:
-    """Return links (address, name) to the documents."""
-    return [(page, name) for page, (_, name) in DOCUMENTS.items()]
+    """Return links (address, name) to the documents of the navigation."""
+    return [(page, name) for page, (_, name) in DOCUMENTS.items() if page != HELPERS]
