@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
 from labkit.models import open_network
+from tests.committed import committed_reports
 from workbook.paths import ROOT
+from workbook.records.store import Store
 from workbook.report.documents import DOCUMENTS, HELPERS, OWN_NETWORK, anchor_of, documents, title_and_text
+from workbook.results.from_result import value_of
+from workbook.words import number
 
 
 @pytest.mark.parametrize("page", DOCUMENTS)
@@ -66,3 +72,16 @@ def test_the_names_that_the_document_gives_open_a_network() -> None:
     for name in named:
         if name != "timm:name":
             open_network(str(ROOT / name) if name.endswith(".py") else name)
+
+
+def test_the_rates_of_cpus_for_reviewers_are_those_of_the_records() -> None:
+    text = (ROOT / "docs" / "reviewing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w{12})`.*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    for host, *written in rows:
+        rates: dict[str, list[float]] = {"resnet50": [], "resnet152": []}
+        for record in Store(committed_reports() / "cpu").read("01_training", host):
+            if record.trial["workload"] == "train" and record.trial["model"] in rates and record.scale == "quick":
+                rates[record.trial["model"]].append(value_of(record, "images_per_s") or math.nan)
+        large, small = (statistics.geometric_mean(rates[model]) for model in ("resnet50", "resnet152"))
+        assert written == [number(value) for value in (large, small, large / small)]
