@@ -510,3 +510,16 @@ def test_a_kept_trace_is_at_the_path_in_the_record(made: tuple[Path, dict[str, R
 def _nothing_is_profiled_afterwards() -> Iterator[None]:
     yield
     assert not torch.autograd._profiler_enabled()
+
+
+def test_the_memory_of_a_nested_tensor_is_that_of_its_values_and_offsets() -> None:
+    weight = torch.ones(4, requires_grad=True)
+    texts = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)], layout=torch.jagged)
+
+    def step() -> None:
+        (texts * weight).values().sum().backward()
+
+    held = Held(weights=[weight], gradients=[], optimiser=[], inputs=[texts])
+    memory = memory_of_step(step, HostClock(), lambda: held, on_gpu=False)
+    assert memory.inputs == 4 * (3 + 2) * 4 + 8 * 3, "five FP32 vectors of four, and three offsets"
+    assert memory.weights == 4 * 4

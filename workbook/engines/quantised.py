@@ -10,7 +10,6 @@ import importlib.util
 import warnings
 from typing import Any
 
-import torch
 from torch import nn
 
 from workbook.errors import Unsupported
@@ -42,19 +41,6 @@ def quantise(model: nn.Module, precision: str) -> None:
     form = Int8WeightOnlyConfig if precision == "int8" else Float8DynamicActivationFloat8WeightConfig
     config = form(set_inductor_config=False)
     quantize_(model, config, filter_fn=lambda layer, _name: _is_fit(layer))
-
-
-def plain_tensors(weight: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors that hold a weight: of a quantised weight its numbers and scales, else the weight itself."""
-    if not is_quantised(weight):
-        return [weight]
-    names, _ = weight.__tensor_flatten__()
-    return [tensor for name in names for tensor in plain_tensors(getattr(weight, name))]
-
-
-def is_quantised(weight: torch.Tensor) -> bool:
-    """Return whether `quantise` has replaced a weight."""
-    return hasattr(weight, "__tensor_flatten__")
 
 
 def _is_fit(layer: Any) -> bool:

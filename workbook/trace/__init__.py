@@ -7,7 +7,7 @@
 from workbook.trace.analysis import Analysis, analyse
 from workbook.trace.events import SECTION, STEP, Events, Kind, UntracedError
 from workbook.trace.files import read_trace
-from workbook.trace.memory import Held, memory_of_step
+from workbook.trace.memory import Held, memory_of_step, plain_tensors
 from workbook.trace.profiler import TRACE_LIMIT_S, WARM_UP_STEPS, take_trace
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "UntracedError",
     "analyse",
     "memory_of_step",
+    "plain_tensors",
     "read_trace",
     "take_trace",
 ]

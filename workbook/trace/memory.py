@@ -104,8 +104,20 @@ Storages = dict[int, int]  # bytes by address
 
 def _storages(*tensors: Iterable[Any]) -> Storages:
     """Return the storages behind tensors, as bytes by address: each storage once."""
-    storages = (tensor.untyped_storage() for group in tensors for tensor in group)
+    plain = (part for group in tensors for tensor in group for part in plain_tensors(tensor))
+    storages = (tensor.untyped_storage() for tensor in plain)
     return {storage.data_ptr(): storage.nbytes() for storage in storages if storage.nbytes()}
+
+
+def plain_tensors(tensor: Any) -> list[Any]:
+    """Return the tensors behind a tensor: numbers and scales of a quantised one, values and offsets of a nested one.
+
+    A plain tensor is its own. Only plain tensors have a storage with an address.
+    """
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in plain_tensors(getattr(tensor, name))]
 
 
 def _bytes(storages: Storages) -> int:
@@ -165,21 +177,20 @@ class _Saved:
         return {at: size for at, size in _storages(tensors).items() if at in self._sizes}
 
     def _pack(self, tensor: Any) -> _Kept:
-        storage = tensor.untyped_storage()
-        at, size = storage.data_ptr(), storage.nbytes()
-        if at in self._known or not size:
-            return _Kept(tensor, None)
-        self._users[at] = self._users.get(at, 0) + 1
-        if self._users[at] == 1:
-            self._sizes[at] = size
-            self._now += size
-            self._look()
-        return _Kept(tensor, lambda: self._forget(at))
+        kept = {at: size for at, size in _storages([tensor]).items() if at not in self._known}
+        for at, size in kept.items():
+            self._users[at] = self._users.get(at, 0) + 1
+            if self._users[at] == 1:
+                self._sizes[at] = size
+                self._now += size
+                self._look()
+        return _Kept(tensor, (lambda: self._forget(kept)) if kept else None)
 
-    def _forget(self, at: int) -> None:
-        self._users[at] -= 1
-        if not self._users[at]:
-            self._now -= self._sizes[at]
+    def _forget(self, kept: Iterable[int]) -> None:
+        for at in kept:
+            self._users[at] -= 1
+            if not self._users[at]:
+                self._now -= self._sizes[at]
 
 
 class _Kept:

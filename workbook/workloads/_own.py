@@ -15,12 +15,12 @@ from labkit.models import Network
 from workbook.engines import own_gate, precision
 from workbook.engines.own_flop import counted_flop
 from workbook.engines.own_network import OwnStep, calling, in_a_line, nothing_dropped, tensors_of
-from workbook.engines.quantised import BASE, FORMATS, RULES, plain_tensors
+from workbook.engines.quantised import BASE, FORMATS, RULES
 from workbook.engines.regions import counted_regions
 from workbook.engines.state import reset_compiler
 from workbook.engines.support import GPU
 from workbook.errors import GateError, Unsupported
-from workbook.trace import Held
+from workbook.trace import Held, plain_tensors
 from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
@@ -164,10 +164,8 @@ class OwnWorkload(Workload):
         self._step.restart(self._initial)
         self._step.quantise()
         if not self._training:
-            self.facts["weight_traffic_bytes_per_step"] = sum(tensor.nbytes for tensor in self._stored_weights())
-
-    def _stored_weights(self) -> list[torch.Tensor]:
-        return [tensor for weight in self._step.model.parameters() for tensor in plain_tensors(weight)]
+            stored = [plain_tensors(weight) for weight in self._step.model.parameters()]
+            self.facts["weight_traffic_bytes_per_step"] = sum(part.nbytes for parts in stored for part in parts)
 
     def _compile(self) -> None:
         self._step.compile()
@@ -236,7 +234,7 @@ class OwnWorkload(Workload):
             unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
         state = self._step.optimizer.state.values() if self._step.optimizer else ()
         return Held(
-            weights=self._stored_weights(),
+            weights=list(model.parameters()),
             gradients=[weight.grad for weight in model.parameters() if weight.grad is not None],
             optimiser=[value for of in state for value in of.values() if isinstance(value, torch.Tensor)],
             inputs=tensors_of(self._step.samples),
