@@ -21,6 +21,7 @@ from workbook.trials.trial import OF_NETWORKS, OWN, WORDS, Trial
 
 MISSING = "–"  # in place of a number
 NOT_MEASURED = "not measured"  # in a sentence
+LEAST_PERCENT = 0.01  # that is written in digits
 NAN = float("nan")
 DIGITS = 3
 VAGUE_DIGITS = 2
@@ -113,11 +114,14 @@ def amount(value: float, metric: str, digits: int = DIGITS) -> str:
 
     >>> amount(0.0208, "energy_per_image_j"), amount(0.613, "utilisation"), amount(7.16, "speedup")
     ('20.8', '61.3 %', '7.16x')
+    >>> amount(2.8e-6, "utilisation")
+    '<0.01 %'
     """
     unit = metric_of(metric).unit
     if unit == "x":
         return factor(value, digits)
-    text = number(value * metric_of(metric).scale, digits)
+    shown = value * metric_of(metric).scale
+    text = f"<{LEAST_PERCENT}" if unit == "%" and 0 < shown < LEAST_PERCENT else number(shown, digits)
     return f"{text} %" if unit == "%" and text != MISSING else text
 
 

@@ -27,7 +27,7 @@ from workbook.report.headlines import read_findings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-PHONE, DESK = (360, 800), (1280, 900)
+NARROW, PHONE, DESK = (360, 800), (390, 844), (1280, 900)
 
 
 KINDS = {
@@ -51,7 +51,7 @@ def none_found(pages: list[Path], check: Callable[[Path], list[str]]) -> None:
 
 
 def test_no_page_has_a_problem_on_a_phone(browser: Browser, pages: list[Path]) -> None:
-    with window(browser, PHONE) as context:
+    with window(browser, NARROW) as context:
         none_found(pages, lambda page: problems_on_screen(context, page, rules="structure"))
 
 
@@ -63,8 +63,8 @@ def test_no_kind_of_page_has_a_problem_on_a_desktop_in_light_or_dark(
         none_found(kinds, lambda page: problems_on_screen(context, page, rules=rules))
 
 
-def test_texts_in_figures_have_12_pixels_on_a_desktop_and_do_not_overlap(browser: Browser, pages: list[Path]) -> None:
-    with window(browser, DESK) as context:
+def test_texts_in_figures_have_12_pixels_on_a_phone_and_do_not_overlap(browser: Browser, pages: list[Path]) -> None:
+    with window(browser, PHONE) as context:
         none_found(pages, lambda page: texts_in_figures(context, page))
 
 

@@ -15,13 +15,14 @@ import pytest
 from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from matplotlib import rc_context
+from PIL import Image
 
 from labkit.errors import UserError
 from tests.workbook.show_frames import BATCHES, MODES, frames, made
 from workbook.results import REPORT_VARIABLE, estimate, ratio
 from workbook.show import Figure, plots, table, theme_css
 from workbook.show.draw import looks, may_be_log
-from workbook.show.figure import COLOURS, colour
+from workbook.show.figure import COLOURS, DPI, colour
 
 SWEEP = made(
     [("vgg16", batch, mode, [batch * k, batch * k * 1.1]) for batch in BATCHES for k, mode in enumerate(MODES, 5)]
@@ -83,13 +84,14 @@ def test_a_figure_offers_all_its_numbers_and_its_drawing_as_files() -> None:
     figure = DRAW["dots"](SWEEP)
     page = BeautifulSoup(figure._repr_mimebundle_()["text/html"], "html.parser")
     files = {str(link["download"]): str(link["href"]) for link in page.select("details a")}
-    assert list(files) == [f"{figure.name}.csv", f"{figure.name}.svg"]
-    table, drawing = (base64.b64decode(address.partition("base64,")[2]) for address in files.values())
+    assert list(files) == [f"{figure.name}.{ending}" for ending in ("csv", "svg", "png")]
+    table, drawing, picture = (base64.b64decode(address.partition("base64,")[2]) for address in files.values())
     saved = pd.read_csv(io.BytesIO(table))
     assert saved["value"].tolist() == pytest.approx(figure.data["value"].tolist())
     assert set(saved["metric"]) == {"images_per_s"}
     root = ElementTree.fromstring(drawing)
     assert root.tag.endswith("svg") and b"var(" not in drawing, "other programs know no CSS variables"
+    assert Image.open(io.BytesIO(picture)).width == pytest.approx(2 * DPI * figure.drawing.get_figwidth(), abs=1)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -195,13 +197,33 @@ def test_texts_have_matplotlibs_font_size_and_in_a_report_their_own(monkeypatch:
 
     assert sizes() == {"14"}
     monkeypatch.setenv(REPORT_VARIABLE, "1")
-    assert sizes() == {"10"}
+    assert sizes() == {"12.6"}
 
 
 def test_a_saved_file_has_the_title_and_the_page_draws_none(tmp_path: Path) -> None:
     figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", title="Throughput grows")
     assert ">Throughput grows<" in figure.save(tmp_path / "mine.svg").read_text(encoding="utf-8")
     assert ">Throughput grows<" not in figure.svg()
+
+
+def test_a_long_title_of_a_saved_file_is_not_cut_off(tmp_path: Path) -> None:
+    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", title="Throughput grows with the batch " * 3)
+    with figure._titled():
+        figure.drawing.draw_without_rendering()
+        assert figure.drawing._suptitle.get_window_extent().x1 <= figure.drawing.bbox.x1
+
+
+def test_settings_of_all_rows_stand_once_above_them() -> None:
+    figure = plots.dots(SWEEP.assign(model="vgg16", image_px=32), y=["mode", "image_px", "batch"], x="images_per_s")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts.count("32 px") == 1 and "batch 64" in texts
+
+
+def test_the_title_of_an_axis_is_not_cut_off() -> None:
+    long = made([("vgg16", "a number that takes half of the width", MODES[0], [500])])
+    figure = plots.dots(long, y="batch", x="utilisation")
+    figure.drawing.draw_without_rendering()
+    assert figure.axes[0].xaxis.label.get_window_extent().x1 <= figure.drawing.bbox.x1
 
 
 def test_the_title_of_a_saved_file_is_above_its_legend(tmp_path: Path) -> None:
@@ -288,6 +310,20 @@ def test_a_reference_that_all_rows_have_is_one_line(values: list[float], marks: 
     figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", ticks=peaks)
     drawn = [line.get_marker() for line in figure.axes[0].lines].count("|")
     assert drawn == marks and texts(figure.svg()).count("peak") == 1
+
+
+def test_two_references_that_all_rows_have_are_told_apart_by_the_legend() -> None:
+    data = SWEEP[SWEEP["batch"].isin([16, 64])]
+    pairs = [(batch, 100.0 * (1 + place), name) for batch in (16, 64) for place, name in enumerate(("peak", "limit"))]
+    data = data[data["mode"] == "strict FP32"]
+    figure = plots.dots(
+        data, y="batch", x="images_per_s", ticks=pd.DataFrame(pairs, columns=["batch", "value", "label"])
+    )
+    (legend,) = figure.drawing.legends
+    styles = {
+        text.get_text(): line.get_linestyle() for text, line in zip(legend.texts, legend.legend_handles, strict=True)
+    }
+    assert styles == {"peak": "-", "limit": "--"}
 
 
 def test_zero_has_no_logarithm() -> None:

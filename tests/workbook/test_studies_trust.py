@@ -40,7 +40,7 @@ def test_a_device_that_always_throttles_keeps_its_numbers_and_its_clock_is_told(
     assert results.frame()["images_per_s"].notna().all() and results.frame()["power_w"].notna().all()
     (row,) = trust.throttled(results).to_dict("records")
     assert row["model"] == "vgg16" and row["why"] == "throttled: power brake"
-    assert (row["blocks"], row["of"], row["share"], row["sm_clock_hz"]) == (20, 20, 1.0, 1.5e9)
+    assert (row["blocks"], row["of"], row["share"], row["sm_clock_mhz"]) == (20, 20, 1.0, 1_500)
 
 
 def test_runs_with_uneven_times_are_counted() -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 from workbook.show.figure import DPI, SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
 from workbook.words import NOT_MEASURED, heading, in_order, label, metric_of, role
 
+LINES = ("-", "--", ":")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _MARKER_OF_ROLE = {"baseline": "o", "between": "D", "optimised": "s"}
 _LOOK_OF = {  # (column, value): name of the colour, marker
@@ -30,7 +31,7 @@ _LOOK_OF = {  # (column, value): name of the colour, marker
     **{("counter", name): ("c3", "D") for name in ("utilisation", "nvidia-smi")},  # devices have c1 and c2
     **{("counter", name): ("c5", "v") for name in ("SM activity", "SMs with work")},
 }
-_LINE_CHARACTERS = 52  # characters of 10 points that fit in a row of a legend
+_LINE_CHARACTERS = 64  # characters of 10 points that fit in a row of a legend
 _LEGEND_LINES = 2  # for which the height of a drawing has room
 _TICK_GAP = 4.0  # points between two tick labels
 _MOST_TICKS = 6
@@ -38,7 +39,7 @@ _MOST_TICKS = 6
 
 @dataclass(frozen=True)
 class Look:
-    """The colour and marker of one value of a column."""
+    """The colour and marker of one value of a column, or in a legend the style of a line."""
 
     colour: str
     marker: str
@@ -157,6 +158,23 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return tens[:: -(-len(tens) // _MOST_TICKS)] if len(tens) > 1 else every[::2]
 
 
+def fit_texts(axes: Any) -> None:
+    """Leave out labels of the x axis that touch a larger one, and move its title to the left if it would be cut off.
+
+    Call this once the drawing has its layout.
+    """
+    from matplotlib.ticker import FixedLocator
+
+    kept: list[tuple[float, Any]] = []
+    for value, text in sorted(zip(axes.get_xticks(), axes.get_xticklabels(), strict=True), reverse=True):
+        box = text.get_window_extent().padded(_TICK_GAP / 2, 0)
+        if not any(box.overlaps(neighbour) for _, neighbour in kept):
+            kept.append((value, box))
+    axes.xaxis.set_major_locator(FixedLocator([value for value, _ in kept]))
+    if axes.xaxis.label.get_window_extent().x1 > axes.figure.bbox.x1:
+        axes.set_xlabel(axes.get_xlabel(), loc="right")
+
+
 def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str) -> None:
     """Label the measured values on an axis, as many as fit. Call this once the drawing has its layout."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
@@ -184,10 +202,14 @@ def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> No
     if not entries:
         return
     handles = [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle="none", label=name) for name, look in entries
+        Line2D([], [], color=look.colour, label=name, linewidth=1.2, linestyle="none", marker=look.marker)
+        if look.marker not in LINES
+        else Line2D([], [], color=look.colour, label=name, linewidth=1.2, linestyle=look.marker)
+        for name, look in entries
     ]
-    widest = max(len(name) for name, _ in entries) + 4
-    columns = min(len(entries), max(1, int(_LINE_CHARACTERS * SMALL_PT / font_pt()) // widest))
+    lengths, most = [len(name) + 4 for name, _ in entries], _LINE_CHARACTERS * SMALL_PT / font_pt()
+    fits = (n for n in range(1, len(entries) + 1) if sum(map(max, np.array_split(lengths, n))) <= most)
+    columns = max(fits, default=1)
     words: dict[str, Any] = {"ncols": columns, "labelcolor": "linecolor", "handletextpad": 0.2, "columnspacing": 1.2}
     words |= {"handles": handles, "borderaxespad": 0.2, "handlelength": 1.2, "borderpad": 0.1}
     if owned:

@@ -11,6 +11,7 @@ import hashlib
 import html
 import io
 import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,10 +50,12 @@ COLOURS = MappingProxyType(
 SERIES = ("c1", "c2", "c3", "c4", "c5")
 WIDTH_IN = 5.2  # width of a phone: 374 CSS pixels; one pixel is one point of the drawing
 DPI = 72
-SMALL_PT = 10.0  # of a report's texts
+SMALL_PT = 10.0  # texts for which the drawings are laid out
+PAGE_PT = 12.6  # texts of a page, which a phone shows with 12 CSS pixels
 _NAMES = {light: name for name, (light, _) in COLOURS.items()} | {"#000000": "ink"}
 _FONT = "var(--lk-font, system-ui, 'DejaVu Sans', sans-serif)"
 _OF_PROCESS = ("backend", "backend_fallback", "interactive")  # settings that are no looks
+_PNG_COLOURS = 48
 _MOST_ROWS = 300  # rows of a folded table
 
 
@@ -68,10 +71,10 @@ def theme_css() -> str:
 
 
 def font_pt() -> float:
-    """Return the size of a figure's texts in points: matplotlib's `font.size`, but always 10 in a report."""
+    """Return the size of a figure's texts in points: matplotlib's `font.size`, but always 12.6 in a report."""
     import matplotlib as mpl
 
-    return SMALL_PT if is_report() else float(mpl.rcParams["font.size"])
+    return PAGE_PT if is_report() else float(mpl.rcParams["font.size"])
 
 
 @contextmanager
@@ -95,9 +98,8 @@ def styled(salt: str = "labkit") -> Iterator[None]:
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib; it is wide, so other fonts fit too
         "font.size": size,
-        **dict.fromkeys(
-            ("axes.labelsize", "axes.titlesize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize"), size
-        ),
+        **{f"{part}size": size for part in ("axes.label", "axes.title", "figure.title", "legend.font")},
+        **{f"{part}size": size for part in ("xtick.label", "ytick.label")},
         **dict.fromkeys(("text.color", "xtick.labelcolor", "ytick.labelcolor"), ink),
         **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), faint),
         **dict.fromkeys(("axes.labelcolor", "axes.titlecolor"), colour("soft")),
@@ -150,6 +152,7 @@ class Figure:
     metric: str = ""
 
     def __post_init__(self) -> None:
+        self.title = self.title.removesuffix(".")
         if lacks_subject(self.title) and (self._is_empty or lacks_value(self.title)):
             self.title = f"{heading(self.metric)}: {NOT_MEASURED}" if self._is_empty else heading(self.metric)
 
@@ -180,12 +183,13 @@ class Figure:
     def _titled(self) -> Iterator[None]:
         """Write the title into the drawing, above its legend if it has one; pages write it above the drawing."""
         height_in, legend = self.drawing.get_figheight(), next(iter(self.drawing.legends), None)
+        title = textwrap.fill(self.title, int(self.drawing.get_figwidth() * DPI / (0.72 * font_pt())))
         if legend:
             legend.set_alignment("left")
-            legend.set_title(self.title, prop={"weight": "bold"})
+            legend.set_title(title, prop={"weight": "bold"})
         else:
-            self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
-        self.drawing.set_figheight(height_in + bool(self.title) * 2 * font_pt() / DPI)
+            self.drawing.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        self.drawing.set_figheight(height_in + bool(title) * (1.3 * title.count("\n") + 2) * font_pt() / DPI)
         try:
             yield
         finally:
@@ -206,6 +210,16 @@ class Figure:
             self.drawing.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
         return buffer.getvalue()
 
+    def _png_file(self) -> bytes:
+        """Return the drawing with its title for slides, in light colours, of which few make the file small."""
+        from PIL import Image
+
+        whole, small = io.BytesIO(), io.BytesIO()
+        with styled(self.name), self._titled():
+            self.drawing.savefig(whole, format="png", dpi=2 * DPI, facecolor="white")
+        Image.open(whole).convert("RGB").quantize(_PNG_COLOURS).save(small, "png", optimize=True)
+        return small.getvalue()
+
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         frame, svg = numbers(self.data.head(_MOST_ROWS), self.metric), self._svg_file()
         table = self.data.assign(metric=self.metric).to_csv(index=False)
@@ -218,7 +232,11 @@ class Figure:
             self._missing(),
             "" if self.data.empty else table_html(frame, name=f"Numbers of {self.name}"),
             f" (first {_MOST_ROWS} of {len(self.data):,} rows)" if len(self.data) > _MOST_ROWS else "",
-            [("csv", _address("text/csv", table)), ("svg", _address("image/svg+xml", svg))],
+            [
+                ("csv", _address("text/csv", table.encode())),
+                ("svg", _address("image/svg+xml", svg.encode())),
+                ("png", _address("image/png", self._png_file())),
+            ],
             is_empty=self._is_empty,
         )
         return {"text/plain": f"{self.title or self.name}. {self.caption}".strip(), "text/html": page}
@@ -231,9 +249,9 @@ class Figure:
         return [f"{configuration(row)}: {row['reason']}" for row in missing]
 
 
-def _address(kind: str, text: str) -> str:
+def _address(kind: str, file: bytes) -> str:
     """Return an address that holds a file, for a link that saves it: it needs neither a script nor a request."""
-    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"
+    return f"data:{kind};base64,{base64.b64encode(file).decode()}"
 
 
 def _inline(svg: str, name: str, alt: str) -> str:

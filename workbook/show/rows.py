@@ -13,10 +13,12 @@ import pandas as pd
 from labkit.errors import unknown
 from workbook.results.columns import single, unique
 from workbook.show.draw import (
+    LINES,
     Look,
     Note,
     axis_title,
     fit,
+    fit_texts,
     legend,
     looks,
     may_be_log,
@@ -31,7 +33,9 @@ from workbook.show.frames import check_given, check_values, estimates, why_nothi
 from workbook.words import NAN, amount, digits_of, in_order, label, metric_of, phrase
 
 Order = Literal["ascending", "descending"]
-_ROW_IN, _TALL_ROW_IN = 0.36, 0.5  # height of a row with a one-line and a two-line name
+_ROW_IN, _LINE_IN = 0.22, 0.14  # height of a row, and of each line of its name
+_DETAIL_CHARACTERS = 24  # of a line of a name
+_NO_BREAK = "\xa0"
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
 _REASON_CHARACTERS = 38
@@ -69,17 +73,36 @@ class _Rows:
             chosen &= same.to_numpy(dtype=bool)
         return frame[chosen]
 
+    @property
+    def texts(self) -> list[list[str]]:
+        """The lines of each row's name."""
+        first, *others = (name for name in self.names if name not in self._of_all)
+        details = [", ".join(phrase(name, key[name]).replace(" ", _NO_BREAK) for name in others) for key in self.keys]
+        lines = [textwrap.wrap(text, _DETAIL_CHARACTERS, break_long_words=False) for text in details]
+        named = zip(self.keys, lines, strict=True)
+        return [[phrase(first, key[first]), *(line.replace(_NO_BREAK, " ") for line in of)] for key, of in named]
+
+    @property
+    def _of_all(self) -> list[str]:
+        """The columns after the first with the same value in each of several rows: it is written once, above them."""
+        return [name for name in self.names[1:] if len(self.keys) > 1 and self.frame[name].nunique(dropna=False) == 1]
+
+    @property
+    def lines(self) -> int:
+        """The most lines of a row's name."""
+        return max(map(len, self.texts))
+
     def axes(self, ax: Any) -> tuple[Any, Any]:
         """Return a drawing and its axes, with the names of the rows at the left and the first row on top."""
-        row_in = _TALL_ROW_IN if len(self.names) > 1 else _ROW_IN
-        height_in = (row_in * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT
+        height_in = ((_ROW_IN + _LINE_IN * self.lines) * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT
         drawing, (axes, *_) = panels(ax, height_in=height_in)
         axes.set_ylim(len(self.keys) - 0.4, -0.6)
         axes.set_yticks([])
         axes.grid(visible=False, axis="y")
-        for place, key in enumerate(self.keys):
-            first, *details = [phrase(name, value) for name, value in key.items()]
-            texts = [first, ", ".join(details)] if details else [first]
+        if self._of_all:
+            text = ", ".join(phrase(name, self.keys[0][name]) for name in self._of_all)
+            _write(axes, (0, -0.6), (-8, 0), text, ha="right", va="bottom", color=colour("soft"))
+        for place, texts in enumerate(self.texts):
             for line, text in enumerate(texts):  # one text per line, so that each ends at the axis in any font
                 up = ((len(texts) - 1) / 2 - line) * (font_pt() + 2)
                 _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
@@ -115,7 +138,7 @@ def dots(
     `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
     `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
-    mark of its own, or a line with its name if several rows all have the same value. The axis has the `limits` (SI),
+    mark of its own, or a line if several rows all have the same value. The axis has the `limits` (SI),
     or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason; without
     `reasons`, only the fold below the figure has it.
 
@@ -146,7 +169,7 @@ def dots(
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])
             if points.empty:
-                _reason(axes, place, why_nothing(rows.at(key)), lines=len(rows.names))
+                _reason(axes, place, why_nothing(rows.at(key)), lines=rows.lines)
             elif pair and len(points) > 1:
                 ends = points["value"].min() * scale, points["value"].max() * scale
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
@@ -173,18 +196,24 @@ def dots(
                     digits = digits_of(row["value"], row.get("low", NAN), row.get("high", NAN))
                     text = amount(row["value"], metric, digits)
                     _write(axes, (1, place), (6, 0), text, fontweight="bold")
-        for place, (text, value) in enumerate(common.items()):
-            at = value * scale  # a name above the line, towards the middle, in a line of text of its own
-            axes.axvline(at, color=colour("ink"), linewidth=1.2, linestyle=("-", "--", ":")[place % 3], zorder=1.5)
-            is_right = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0] > 0.5
-            above = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "va": "bottom"}
-            axes.annotate(text, (at, 1), (0, 2 + place * (font_pt() + 3)), ha="right" if is_right else "left", **above)
+        lines = {text: LINES[place % len(LINES)] for place, text in enumerate(common)}
+        for text, value in common.items():
+            at = value * scale
+            axes.axvline(at, color=colour("ink"), linewidth=1.2, linestyle=lines[text], zorder=1.5)
             obstacles.append(([at, at], [-0.6, len(rows.keys) - 0.4]))
-        references = [(name, Look(colour("ink"), mark)) for name, mark in marks.items()]
+            if len(common) == 1:  # its name stands above it, towards the middle
+                is_right = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0] > 0.5
+                above = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "va": "bottom"}
+                axes.annotate(text, (at, 1), (0, 2), ha="right" if is_right else "left", **above)
+        named = {**marks, **(lines if len(common) > 1 else {})}
+        references = [(name, Look(colour("ink"), mark)) for name, mark in named.items()]
         legend(axes, _entries(rows, chosen) + references, owned=ax is None)
         value_axis(axes, "x", log=is_log)
         axes.set_xlabel(axis_title(x, log=is_log))
+        of_row = {note.y: [other.x for other in notes if other.y == note.y] for note in notes}
+        notes.sort(key=lambda note: min(of_row[note.y]) < note.x < max(of_row[note.y]))  # those between come last
         place_notes(axes, notes, obstacles)
+        fit_texts(axes)
     return whole.figure(drawing, "Dots", name, title, caption)
 
 
@@ -272,10 +301,10 @@ def _common(rows: _Rows, ticks: pd.DataFrame) -> dict[str, float]:
 
 
 def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
-    """Return the legend's entries: the values of hue that are drawn."""
+    """Return the legend's entries: the values of hue that are drawn, without those that are the name of a row."""
     if rows.hue is None:
         return []
-    drawn = set(rows.frame.dropna(subset=["value"])[rows.hue])
+    drawn = set(rows.frame.dropna(subset=["value"])[rows.hue]) - {first for first, *_ in rows.texts}
     return [(label(rows.hue, kind), look) for kind, look in chosen.items() if kind in drawn]
 
 

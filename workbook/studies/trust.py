@@ -44,7 +44,7 @@ def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 def throttled(results: Results) -> pd.DataFrame:
     """Return each configuration's timed blocks that ran throttled or below clock.
 
-    The columns are `why`, `blocks`, `of`, `share`, and `sm_clock_hz`, the mean over the timed part of all runs.
+    The columns are `why`, `blocks`, `of`, `share`, and `sm_clock_mhz`, the mean over the timed part of all runs.
     """
     flags, blocks = results.flags(), results.blocks()
     keys = [name for name in flags.columns if name in WHAT_RAN]
@@ -52,7 +52,8 @@ def throttled(results: Results) -> pd.DataFrame:
     flagged = flags.drop_duplicates(["record", "block", "why"]).groupby([*keys, "why"], sort=False, dropna=False)
     types = dict.fromkeys(keys, object)  # a column without values in all flagged blocks has another type
     share = flagged.size().rename("blocks").reset_index().astype(types).merge(counted.astype(types), on=keys)
-    clock = results.frame().groupby(keys, sort=False, dropna=False)["sm_clock_hz"].mean().reset_index().astype(types)
+    frame = results.frame().assign(sm_clock_mhz=lambda rows: rows["sm_clock_hz"] / 1e6)
+    clock = frame.groupby(keys, sort=False, dropna=False)["sm_clock_mhz"].mean().reset_index().astype(types)
     return share.assign(share=share["blocks"] / share["of"]).merge(clock, on=keys, how="left")
 
 
