@@ -215,6 +215,10 @@ def plan(
         print(study_plan.line())
         print(*study_plan.lines_of_trials(elsewhere=elsewhere), sep="\n")
     print(line_of_rounds(plans))
+    if on == "slurm":
+        from workbook.slurm import write_script
+
+        print(f"`make report ON=slurm` submits {write_script(session.profile)}, which you may edit first.")
 
 
 @app.command()

@@ -242,7 +242,7 @@ def submit_report(request: Request, *, nodes: int = 1) -> str:
     if number is not None:
         print(f"Job {number} makes this report already: following it.", flush=True)
     else:
-        script = _write_script(profile)
+        script = write_script(profile)
         number = submit(script, variables, comment=comment, nodes=nodes)
         print(f"Submitted {script} as job {number}. Ctrl-C stops following it, `scancel {number}` cancels it.")
     return number
@@ -277,7 +277,7 @@ def variables_of(request: Request) -> list[str]:
     return [f"{name}={value}" for name, value in variables.items() if value]
 
 
-def _write_script(profile: Profile) -> str:
+def write_script(profile: Profile) -> str:
     """Write the profile's script if there is none, keep an edited one, and return its path as the user types it."""
     script, text = reports_folder() / profile.name / "slurm.sh", render_script(profile)
     (script.parent / "logs").mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for a log

@@ -145,6 +145,28 @@ def test_a_damaged_weight_of_int8_fails_the_check(tmp_path: Path, monkeypatch: p
         prepared(file_with(tmp_path, WIDE), workload="own_prediction", precision="int8")
 
 
+NESTED = """
+def batch(size, device):
+    return torch.nested.nested_tensor([torch.randn(2 + k, 4) for k in range(size)], layout=torch.jagged)
+def loss(network, batch): return network(batch).values().mean()
+"""
+SPARSE = """
+def batch(size, device): return torch.randn(size, 4, device=device).relu().to_sparse_csr()
+def loss(network, batch): return torch.sparse.mm(batch, network[0].weight.t()).mean()
+"""
+
+
+@pytest.mark.parametrize("text", [NESTED, SPARSE])
+def test_samples_of_any_layout_are_measured_without_a_false_count_of_flop(tmp_path: Path, text: str) -> None:
+    name = file_with(tmp_path, text)
+    workload = build_workload(trial_of(name), None, network=name)
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.check()
+    assert workload.flop_per_step is None, "PyTorch's counter fails for nested samples, and counts 0 for sparse ones"
+    assert workload.facts["image_bytes"] > 0
+
+
 COMPILED = {"engine": "compile"}
 
 
@@ -174,6 +196,7 @@ COMPILED = {"engine": "compile"}
             "gave shapes [(3, 4)], then [(4, 4)]",
             COMPILED,
         ),
+        (NESTED, "gave shapes ['nested'], then ['nested']", COMPILED),
         (
             "def predict(network, batch): return network(batch + torch.rand_like(batch))",
             "draws random numbers beside dropout",

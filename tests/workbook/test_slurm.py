@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from labkit.errors import LabkitError, UserError
 from workbook import slurm as commands
+from workbook.cli import app
 from workbook.hardware.profile import Cluster, load_profile
 from workbook.paths import ROOT
 from workbook.report.make import Request
@@ -313,3 +315,13 @@ def test_ctrl_c_stops_following_and_not_the_job(slurm: Fake, monkeypatch: pytest
     with pytest.raises(LabkitError, match=r"job 12 continues.*follows it again, `scancel 12` cancels it") as stopped:
         ask()
     assert stopped.value.exit_code == 130
+
+
+def test_a_plan_shows_the_script_before_a_job_is_submitted(
+    slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    said = CliRunner().invoke(app, ["plan", "--hw", "l40s", "--study", "training", "--on", "slurm"])
+    assert said.exit_code == 0 and "slurm.sh, which you may edit first" in said.output
+    assert "#SBATCH" in (tmp_path / "l40s" / "slurm.sh").read_text(encoding="utf-8")
+    assert not slurm.submitted

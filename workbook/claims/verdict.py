@@ -130,6 +130,11 @@ class Case:
         return self.verdict != "not testable here"
 
     @property
+    def is_on_gpus(self) -> bool:
+        """Whether all its records are of machines with a GPU."""
+        return all(side.results.profile.device.kind == "cuda" for side in self.sides)
+
+    @property
     def n(self) -> int:
         """The number of values behind the case: passes, or images compared one by one; 0 without any."""
         return self.effect.n if self.effect else self.passes
@@ -183,9 +188,13 @@ class Judged:
 
     @property
     def deciding(self) -> list[Case]:
-        """The judged cases of enough runs; all judged cases if each has too few."""
+        """The judged cases of enough runs, or all if each has too few; of these the cases on GPUs, if there are such.
+
+        The papers measured GPUs, so a CPU cannot contradict what GPUs show (rule of 28 November 2026).
+        """
         judged = [case for case in self.cases if case.is_judged]
-        return [case for case in judged if case.n >= FEWEST_RUNS] or judged
+        enough = [case for case in judged if case.n >= FEWEST_RUNS] or judged
+        return [case for case in enough if case.is_on_gpus] or enough
 
 
 @dataclass(frozen=True)

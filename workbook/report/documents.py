@@ -25,15 +25,19 @@ DOCUMENTS: Final = {
     "options.html": ("docs/options.md", "Options"),
     HELPERS: ("docs/labkit.md", "labkit"),
 }
+_SECTION = re.compile(r'<h2 id="([^"]+)">(.+?)</h2>')
 _PAGES = {file: page for page, (file, _) in DOCUMENTS.items()} | {"docs/glossary.md": "glossary.html"}
 
 
 def title_and_text(page: str) -> tuple[str, Markup]:
-    """Return the heading of a page's document, and the rest of the document as HTML."""
+    """Return the heading of a page's document, and links to its sections before the rest of the document, as HTML."""
     file = DOCUMENTS[page][0]
     heading, _, text = (ROOT / file).read_text(encoding="utf-8").partition("\n")
     to_html = mistune.create_markdown(renderer=_Page(posixpath.dirname(file)), plugins=["table"])
-    return heading.removeprefix("# "), Markup(to_html(text))  # noqa: S704 - the renderer escapes texts
+    body = str(to_html(text))
+    sections = " · ".join(f'<a href="#{place}">{name}</a>' for place, name in _SECTION.findall(body))
+    page = f'<p class="lk-soft">On this page: {sections}</p>{body}'
+    return heading.removeprefix("# "), Markup(page)  # noqa: S704 - the renderer escapes texts
 
 
 class _Page(mistune.HTMLRenderer):

@@ -85,7 +85,7 @@ def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
                 numbers=False,
                 ticks=shown.ticks,
                 title=sentence.format_map(shown.words),
-                caption=entry["caption"] + shown.older,
+                caption=entry["caption"].format_map(shown.words) + shown.older,
                 name=f"finding-{name}",
             )
             figure.drawing.set_figwidth(WIDTH_IN)
@@ -131,8 +131,8 @@ def _several(estimates: pd.DataFrame) -> pd.DataFrame:
 
 def _graph(trained: pd.DataFrame) -> Shown:
     rows = trained.query("energy_windows == 0 and batch == 256")
-    is_bf16 = (rows["precision"] == "bf16") & rows["mode"].isin([COMPILED, CAREFUL])
-    rows = rows[is_bf16 | rows["mode"].isin([STRICT, AS_INSTALLED])]
+    is_graph = (rows["precision"] == "bf16") & (rows["mode"] == COMPILED)
+    rows = rows[is_graph | rows["mode"].isin([STRICT, AS_INSTALLED, CAREFUL])]
     by = [*_OF_RECORDS, "gpu", "image_px"]
     sides = beside_references(rows, by).query("side != @STRICT")
     gains = _several(ratio(sides, "images_per_s", over={"side": ORDINARY}, by=[*by, "side"]))
@@ -166,6 +166,7 @@ def _activity(trained: pd.DataFrame) -> Shown:
     parts = [_several(estimate(read, of, by=_KEYS)).assign(counter=name) for of, name in counters.items()]
     driver, active = (part[part["batch"] == 256] for part in parts)
     words = {"utilisation": told_span(driver, "%", 100), "activity": told_span(active, "%", 100)}
+    words["gpus"] = listing(sorted(active["gpu"].unique()))
     both = pd.concat(parts).drop(columns=QUANTITY)  # of two metrics, and in percent
     both[["value", "low", "high"]] *= 100
     holds = len(active) > 0 and bool(active["high"].max() < driver["low"].min())

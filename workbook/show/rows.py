@@ -127,6 +127,7 @@ def dots(
     ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
     ticks: pd.DataFrame | None = None,
     limits: tuple[float, float] | None = None,
+    colours: Mapping[Any, str] | None = None,
     reasons: bool = True,
     title: str = "",
     caption: str = "",
@@ -140,7 +141,7 @@ def dots(
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
     mark of its own, or a line if several rows all have the same value. The axis has the `limits` (SI),
     or those of `draw.reach`; both cut off longer whiskers. A row without a value shows its reason; without
-    `reasons`, only the fold below the figure has it.
+    `reasons`, only the fold below the figure has it. `colours` are those of `lines`.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
     >>> dots(frame, y="model", x="images_per_s").alt
@@ -164,7 +165,7 @@ def dots(
         marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels) if text not in common}
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
-        chosen = looks(rows.frame[hue], hue) if hue else {None: Look(colour("ink"), "o")}
+        chosen = looks(rows.frame[hue], hue, colours) if hue else {None: Look(colour("ink"), "o")}
         notes, obstacles = [], []
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])

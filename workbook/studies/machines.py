@@ -36,11 +36,12 @@ _MACHINE = ["device file", "machine", "device", "CPU", "cores", "driver", "PyTor
 
 
 def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Return the rows of every study and machine of a device file that ran configurations of `frame`.
+    """Return the rows of every study and machine of a device file that ran configurations of `frame` by its protocol.
 
     `whose` says from where. The loader may differ: in older records the studies had different loaders.
     """
-    same = everywhere(frame, profile).merge(frame[_ALIKE].drop_duplicates()).copy()  # one block, not one per column
+    alike = frame[[*_ALIKE, "protocol"]].drop_duplicates()
+    same = everywhere(frame, profile).merge(alike).copy()  # one block, not one per column
     here = same["host"].isin(frame["host"])
     return same.assign(whose=here.map({True: HERE, False: ELSEWHERE}))
 

@@ -79,14 +79,15 @@ def beside_references(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd
     ['strict FP32', 'optimised']
     """
     with_rates = frame.dropna(subset=["images_per_s"])
+    of = [name for name in ("mode", "precision") if name in frame and name not in by]
     is_eager = with_rates["mode"].isin([STRICT, AS_INSTALLED, CAREFUL])
     eager = with_rates[is_eager]
     references = eager[(eager["mode"] != STRICT) | (eager["device"] == "cpu")][[*by]].drop_duplicates()
     return pd.concat(
         [
             frame[frame["mode"] == STRICT].assign(side=STRICT),
-            fastest(eager.merge(references), by, ["mode"]).assign(side=ORDINARY),
-            fastest(with_rates[~is_eager], by, ["mode"]).assign(side=OPTIMISED),
+            fastest(eager.merge(references), by, of).assign(side=ORDINARY),
+            fastest(with_rates[~is_eager], by, of).assign(side=OPTIMISED),
         ],
         ignore_index=True,
     )

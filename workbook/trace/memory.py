@@ -20,6 +20,13 @@ from workbook.records.traced import Memory
 
 _STEP = "labkit step of memory"
 
+_BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_PARTS_OF_SPARSE = {
+    "sparse_coo": ("_indices", "_values"),
+    **dict.fromkeys(("sparse_csr", "sparse_bsr"), _BY_ROW),
+    **dict.fromkeys(("sparse_csc", "sparse_bsc"), _BY_COLUMN),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
@@ -110,10 +117,12 @@ def _storages(*tensors: Iterable[Any]) -> Storages:
 
 
 def plain_tensors(tensor: Any) -> list[Any]:
-    """Return the tensors behind a tensor: numbers and scales of a quantised one, values and offsets of a nested one.
+    """Return the tensors behind a tensor: numbers and scales of a quantised one, values and places of a sparse one.
 
     A plain tensor is its own. Only plain tensors have a storage with an address.
     """
+    if parts := _PARTS_OF_SPARSE.get(str(tensor.layout).removeprefix("torch.")):
+        return [getattr(tensor, part)() for part in parts]
     if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()

@@ -66,7 +66,10 @@ class OwnWorkload(Workload):
             # The least that a step moves: an optimiser with more state than SGD's momentum moves more.
             "weight_traffic_bytes_per_step": (weight_passes("sgd") if training else 1)
             * sum(weight.nbytes for weight in parameters),
-            "image_bytes": sum(value.nbytes for value in tensors_of(self._plain.samples)) / trial.batch,
+            "image_bytes": sum(
+                part.nbytes for value in tensors_of(self._plain.samples) for part in plain_tensors(value)
+            )
+            / trial.batch,
             "threads": torch.get_num_threads(),
             "tokens_per_sample": network.tokens_per_sample,
             "data_description": "one batch of the network's own samples, which stays on the device",
@@ -96,10 +99,12 @@ class OwnWorkload(Workload):
             if self._compares and not self._is_reference and draws(plain):
                 why = f"{self._network.name} draws random numbers beside dropout, so no mode can be compared"
                 raise Unsupported(why, "version")
-            with counted_flop() as counter:
+            is_dense = all(value.layout is torch.strided and not value.is_nested for value in tensors_of(plain.samples))
+            with counted_flop() if is_dense else nullcontext() as counter:  # it counts 0 for sparse products
                 first = plain.value_only() if self._compares else None
                 counted = plain.eager()
-            self.flop_per_step = counter.get_total_flops() - self._flop_of(first)
+            if counter is not None:
+                self.flop_per_step = counter.get_total_flops() - self._flop_of(first)
             del counted
             plain.restart(self._initial)
             if self._compares:
@@ -123,11 +128,15 @@ class OwnWorkload(Workload):
 
     def _check_shapes(self) -> None:
         """Refuse samples whose shapes differ between calls, where a step is compiled or captured for one shape."""
-        shapes = [tuple(value.shape) for value in tensors_of(self._plain.samples)]
         with calling(self._network, "batch(size, device)"):
             again = tensors_of(self._network.batch(self.trial.batch, torch.device(self.trial.device)))
-        others = [tuple(value.shape) for value in again]
-        if shapes != others and self.trial.engine != "eager":
+        if self.trial.engine == "eager":
+            return
+        shapes, others = (
+            ["nested" if value.is_nested else tuple(value.shape) for value in of]
+            for of in (tensors_of(self._plain.samples), again)
+        )
+        if shapes != others or "nested" in shapes:
             raise Unsupported(
                 f"batch() of {self._network.name} gave shapes {shapes}, then {others}: a compiled or captured step has "
                 f"one shape",
