@@ -11,11 +11,13 @@ if __name__ == "__main__":
     exit_on_request()  # Ctrl-C within an import would print a traceback
 
 import errno
+import inspect
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,11 +26,16 @@ from labkit.files import users_path
 from workbook.home import replace_unwritable_folders
 from workbook.registry import check_scale
 
+if TYPE_CHECKING:
+    from workbook.report.make import Request
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 data_app = typer.Typer(no_args_is_help=True, help="What DATA= names.")
 app.add_typer(data_app, name="data")
 
-Hw = Annotated[str, typer.Option("--hw", envvar="HW", help="Profile: a file of params/ without its ending.")]
+Hw = Annotated[
+    str, typer.Option("--hw", envvar="HW", help="Profile: a file of params/ without its ending; several for sweep.")
+]
 StudyName = Annotated[str, typer.Option("--study", envvar="STUDY", help="Studies, comma-separated; empty = all.")]
 Scale = Annotated[str, typer.Option("--scale", envvar="SCALE", help="smoke, quick or full.")]
 Data = Annotated[
@@ -60,35 +67,49 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR)
 
 
-def _request(
-    hw: str,
-    study: str,
-    scale: str,
-    data: str,
-    force: str = "",
-    weights: str = "",
-    reuters: str = "",
-    network: str = "",
-    batches: str = "",
-    keep_traces: str = "",
-    time: str = "",
-) -> Any:
+def _asked(
+    hw: Hw = "",
+    study: StudyName = "",
+    scale: Scale = "quick",
+    data: Data = "",
+    force: Force = "",
+    weights: Weights = "",
+    reuters: Reuters = "",
+    network: Network = "",
+    batch: Batch = "",
+    keep_traces: KeepTraces = "",
+    time: Time = "",
+    on: On = "",
+    nodes: Nodes = "",
+) -> tuple[Any, str, int]:
     from workbook.report.make import Request
 
-    checked_scale = check_scale(scale or "quick")
-    return Request(
+    request = Request(
         hw=hw,
         study=study,
-        scale=checked_scale,
+        scale=check_scale(scale or "quick"),
         data=data,
         force=_is_on("FORCE", force),
         weights=weights,
         reuters=reuters,
         network=network,
-        batches=batches,
+        batches=batch,
         keep_traces=_is_on("KEEP_TRACES", keep_traces),
         time_s=_seconds(time) if time else None,
     )
+    return request, on, _nodes(on, nodes)
+
+
+def _with_options_of_a_report(command: Callable[[Request, str, int], None]) -> Callable[..., None]:
+    """Return the command with the options of `_asked`, which it gets as a request, a place and a number of nodes."""
+
+    def run(**options: str) -> None:
+        command(*_asked(**options))
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = _asked.__annotations__
+    run.__signature__ = inspect.signature(_asked, eval_str=True)  # type: ignore[attr-defined]
+    return run
 
 
 def _is_on(name: str, value: str) -> bool:
@@ -119,55 +140,26 @@ def _nodes(on: str, nodes: str) -> int:
 
 
 @app.command()
-def report(
-    hw: Hw = "",
-    study: StudyName = "",
-    scale: Scale = "quick",
-    data: Data = "",
-    force: Force = "",
-    weights: Weights = "",
-    reuters: Reuters = "",
-    network: Network = "",
-    batch: Batch = "",
-    keep_traces: KeepTraces = "",
-    time: Time = "",
-    on: On = "",
-    nodes: Nodes = "",
-) -> None:
+@_with_options_of_a_report
+def report(request: Request, on: str, nodes: int) -> None:
     """Measure on this machine what has no record yet, and render the site."""
     from workbook.report.make import make_report
 
-    request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
-    number = _nodes(on, nodes)
     if on:
         from workbook.clusters import SLURM, report_by_template
         from workbook.slurm import report_on_slurm
 
-        raise typer.Exit(report_on_slurm(request, nodes=number) if on == SLURM else report_by_template(request, on))
+        raise typer.Exit(report_on_slurm(request, nodes=nodes) if on == SLURM else report_by_template(request, on))
     raise typer.Exit(make_report(request))
 
 
 @app.command()
-def sweep(
-    hw: Annotated[str, typer.Option("--hw", envvar="HW", help='Profiles: "h100 l40s".')] = "",
-    study: StudyName = "",
-    scale: Scale = "quick",
-    data: Data = "",
-    force: Force = "",
-    weights: Weights = "",
-    reuters: Reuters = "",
-    network: Network = "",
-    batch: Batch = "",
-    keep_traces: KeepTraces = "",
-    time: Time = "",
-    on: On = "",
-    nodes: Nodes = "",
-) -> None:
+@_with_options_of_a_report
+def sweep(request: Request, on: str, nodes: int) -> None:
     """Make one report per profile elsewhere, bring their records together, and compare them."""
     from workbook.sweep import sweep as swept
 
-    request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
-    raise typer.Exit(swept(request, on, nodes=_nodes(on, nodes)))
+    raise typer.Exit(swept(request, on, nodes=nodes))
 
 
 @app.command()
@@ -175,7 +167,7 @@ def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick", force: Ag
     """Render the site of a profile, or without HW= those of all recorded profiles, without measuring."""
     from workbook.report.make import make_render
 
-    raise typer.Exit(make_render(_request(hw, study, scale, "", force)))
+    raise typer.Exit(make_render(_asked(hw, study, scale, force=force)[0]))
 
 
 @app.command()
@@ -187,28 +179,13 @@ def compare(baseline: Baseline = "") -> None:
 
 
 @app.command()
-def plan(
-    hw: Hw = "",
-    study: StudyName = "",
-    scale: Scale = "quick",
-    data: Data = "",
-    force: Force = "",
-    weights: Weights = "",
-    reuters: Reuters = "",
-    network: Network = "",
-    batch: Batch = "",
-    keep_traces: KeepTraces = "",
-    time: Time = "",
-    on: On = "",
-    nodes: Nodes = "",
-) -> None:
+@_with_options_of_a_report
+def plan(request: Request, on: str, _: int) -> None:
     """List the trials that a report would run, which are unsupported, and the time. The hardware may be elsewhere."""
     from workbook.hardware.matching import mismatch
     from workbook.report.make import make_plan
     from workbook.report.plan import line_of_rounds
 
-    request = _request(hw, study, scale, data, force, weights, reuters, network, batch, keep_traces, time)
-    _nodes(on, nodes)
     session, plans = make_plan(request, elsewhere=True)
     elsewhere = mismatch(session.profile, session.host) is not None
     for study_plan in plans:

@@ -20,7 +20,7 @@ from workbook.claims.papers import load_papers
 from workbook.claims.verdict import FEWEST_RUNS, TESTED
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
-from workbook.results import estimate, ratio
+from workbook.results import as_in_report, estimate, ratio
 from workbook.results.columns import QUANTITY, RECORDS
 from workbook.show import plots
 from workbook.show.frames import INTERVAL
@@ -95,7 +95,7 @@ def findings_of(frame: pd.DataFrame, findings: Findings) -> dict[str, str]:
 
 def write_findings(reports: Path, frame: pd.DataFrame, findings: Findings) -> None:
     """Write `FILE` for the indexes of all sites."""
-    with replacing(reports / FILE) as new:
+    with as_in_report(), replacing(reports / FILE) as new:
         new.write_text(json.dumps(findings_of(frame, findings), indent=1, ensure_ascii=False), encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ table of many columns each cell gets its column's heading, so that a phone can s
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ _LOADING = ("src", "href", "xlink:href", "poster", "data")
 _ADDRESS = re.compile(r"(?:[a-z+.-]+:)?//\S+", re.I)
 
 _CITED = re.compile(r'<span data-figure="(?P<name>[\w-]+)"></span>')
+_EMPHASISED = re.compile(r"<em>([^<]+)</em>")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.S)
 
 # Tables for a phone: the stylesheet shows rows as blocks where a table with many columns has little room.
@@ -65,13 +66,15 @@ def render_notebook(
     records: str = "",
     shown: str = "",
     around: Sequence[tuple[str, str]] = (),
+    named: Mapping[str, str] | None = None,
 ) -> None:
     """Write the page of a notebook, whether it ran, failed or never ran.
 
     Cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more` make the page's parts; all
     other cells fold under "Method and checks". `title` names the study and `device` the profile. `strip` is the
     provenance (label -> value), and `links` are (address, text) pairs in the head. `records` is the address of the raw
-    data, and `shown` names them. `around` are links to other studies below the page. Texts are escaped; only text/html
+    data, and `shown` names them. `around` are links to other studies below the page, and `named` are addresses by the
+    title that a text emphasises. Texts are escaped; only text/html
     outputs and the notebook's Markdown are markup.
     Raise LabkitError, and write nothing, if the notebook can't be read or rendered, or the page would load a URL.
     """
@@ -112,7 +115,12 @@ def render_notebook(
         text, _ = exporter.from_notebook_node(node, about)
     except (OSError, InvalidNotebook) as error:  # a picture that can't be read, an attachment that is missing
         raise LabkitError(f"{notebook.name} can't be rendered: {error}. Mend the notebook's pictures.") from error
-    write_page(page, text)
+
+    def linked(title: re.Match[str]) -> str:
+        address = (named or {}).get(title[1], page.name)
+        return title[0] if address == page.name else f'<a href="{address}">{title[0]}</a>'
+
+    write_page(page, _EMPHASISED.sub(linked, text))
 
 
 def write_template(page: Path, template: str, **values: Any) -> None:

@@ -122,19 +122,21 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun, beside
         records=f"../{shown.file()}" if shown else "",
         shown=f"the records of machine {shown.host_id}, {shown.file()}" if shown else "no records",
         around=_around(report, study, beside),
+        named={STUDIES[name].title: f"{name}.html" for name in _on_site(report, {study, *beside})},
     )
 
 
 def _around(report: Path, study: str, beside: Collection[str]) -> list[tuple[str, str]]:
     """Return links to the studies before and after a study on the site."""
-    names = [name for name in STUDIES if name not in OF_ALL and _is_on_site(report, name, {study, *beside})]
+    names = _on_site(report, {study, *beside})
     place = names.index(study)
     links = [(f"{name}.html", f"Previous: {STUDIES[name].title}") for name in names[max(0, place - 1) : place]]
     return links + [(f"{name}.html", f"Next: {STUDIES[name].title}") for name in names[place + 1 : place + 2]]
 
 
-def _is_on_site(report: Path, study: str, beside: Collection[str]) -> bool:
-    return study in beside or (report / f"{study}.html").is_file()
+def _on_site(report: Path, beside: Collection[str]) -> list[str]:
+    is_there = {name: name in beside or (report / f"{name}.html").is_file() for name in STUDIES}
+    return [name for name in STUDIES if name not in OF_ALL and is_there[name]]
 
 
 def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run: StudyRun) -> None:

@@ -19,6 +19,7 @@ from workbook.claims.words import choice_words
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS
 from workbook.report.html import write_template
+from workbook.results import as_in_report
 from workbook.show import Figure, plots
 from workbook.studies.values import told_span
 from workbook.words import NAN, NOT_MEASURED, heading, label, phrase
@@ -50,7 +51,8 @@ class Told(NamedTuple):
 
 def write_then_and_now(folder: Path, findings: Findings, *, links: Sequence[tuple[str, str]]) -> None:
     """Write the page of all papers with a story from the verdicts of all devices; `links` are (address, text)."""
-    told = [_told(of_paper) for of_paper in findings.by_paper() if of_paper.findings[0].paper.story]
+    with as_in_report():
+        told = [_told(of_paper) for of_paper in findings.by_paper() if of_paper.findings[0].paper.story]
     write_template(folder / PAGE, "then_and_now.html.j2", told=told, links=links)
 
 

@@ -9,6 +9,7 @@ from workbook.results.columns import describe
 from workbook.results.estimates import difference, estimate, ratio
 from workbook.results.load import (
     REPORT_VARIABLE,
+    as_in_report,
     is_report,
     load,
     other_hosts,
@@ -20,6 +21,7 @@ from workbook.results.table import Results
 __all__ = [
     "REPORT_VARIABLE",
     "Results",
+    "as_in_report",
     "describe",
     "difference",
     "estimate",

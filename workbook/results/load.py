@@ -55,6 +55,17 @@ def is_report() -> bool:
     return bool(os.environ.get(REPORT_VARIABLE))
 
 
+@contextmanager
+def as_in_report() -> Iterator[None]:
+    """Draw figures as the notebooks of a report do, within this context."""
+    before = os.environ.get(REPORT_VARIABLE, "")
+    os.environ[REPORT_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        os.environ[REPORT_VARIABLE] = before
+
+
 def load(hw: str = "", study: str = "") -> Results:
     """Return the recorded results of a profile (empty: all) and a study (empty: all), without measuring.
 

@@ -202,7 +202,16 @@ def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> No
     if not entries:
         return
     handles = [
-        Line2D([], [], color=look.colour, label=name, linewidth=1.2, linestyle="none", marker=look.marker)
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            label=name,
+            linewidth=1.2,
+            linestyle="none",
+            marker=look.marker,
+            fillstyle="none" if look is HATCH else "full",
+        )
         if look.marker not in LINES
         else Line2D([], [], color=look.colour, label=name, linewidth=1.2, linestyle=look.marker)
         for name, look in entries
@@ -218,6 +227,9 @@ def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> No
         axes.figure.legend(loc="outside upper left", **words)
     else:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), **words)
+
+
+HATCH = Look(colour("soft"), "s")  # of a part without a colour
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pandas as pd
 from labkit.errors import unknown
 from workbook.results.columns import single, unique
 from workbook.show.draw import (
+    HATCH,
     LINES,
     Look,
     Note,
@@ -36,6 +37,7 @@ Order = Literal["ascending", "descending"]
 _ROW_IN, _LINE_IN = 0.22, 0.14  # height of a row, and of each line of its name
 _DETAIL_CHARACTERS = 24  # of a line of a name
 _NO_BREAK = "\xa0"
+_DODGE = 0.2  # rows between two dots of a row that are no pair
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
 _REASON_CHARACTERS = 38
@@ -136,6 +138,8 @@ def dots(
 ) -> Figure:
     """Draw a row per `y` with dots at the metric `x` and 95 % intervals as whiskers; `pair` joins the dots of a row.
 
+    Dots that are no pair stand apart, so that none hides another.
+
     `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
     `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
     `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
@@ -176,12 +180,17 @@ def dots(
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
             for row in points.to_dict("records"):
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
+                at = (
+                    place
+                    if pair or not hue
+                    else place + _DODGE * (list(chosen).index(row[hue]) - (len(chosen) - 1) / 2)
+                )
                 low, high = row["low"] * scale, row["high"] * scale
                 if np.isfinite(high - low):  # the axes cut off what lies outside them
-                    axes.hlines(place, low, high, color=look.colour, linewidth=2, zorder=2.5)
-                axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
+                    axes.hlines(at, low, high, color=look.colour, linewidth=2, zorder=2.5)
+                axes.plot([point], [at], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 if numbers:
-                    notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
+                    notes.append(Note(point, at, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
             for row in [] if ticks is None else rows.at(key, ticks).dropna(subset=["value"]).to_dict("records"):
                 if row.get("label") in common:
                     continue
@@ -232,7 +241,7 @@ def stack(
 ) -> Figure:
     """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
 
-    `value` is a metric. Parts in `hatched`, such as "waiting", have their name above their widest piece. `total` are
+    `value` is a metric. Parts in `hatched`, such as "waiting", have a pattern instead of a colour. `total` are
     estimates of whole bars, of which complete parts are shares: means of parts need not add up to it. The total says
     whether parts are missing.
 
@@ -250,7 +259,6 @@ def stack(
         parts = in_order(rows.frame[part], part)
         solid = [kind for kind in parts if kind not in hatched]
         fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
-        widest: dict[str, tuple[float, ...]] = {}  # hatched part -> width, end and row of its widest piece
         hatching = {"facecolor": "none", "edgecolor": colour("soft"), "hatch": "////", "linewidth": 0.8}
         for place, key in enumerate(rows.keys):
             pile = rows.at(key)
@@ -262,8 +270,6 @@ def stack(
                 width = row["value"] * scale
                 axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
                 left += width
-                if row[part] in hatched:
-                    widest[row[part]] = max(widest.get(row[part], (0.0,)), (width, left, place))
             if points.empty:
                 _reason(axes, place, why_nothing(pile))
                 continue
@@ -272,12 +278,8 @@ def stack(
         axes.margins(x=0.12)
         value_axis(axes, "x", log=False)
         axes.set_xlabel(axis_title(value))
-        for kind, (width, end, row_place) in widest.items():
-            is_right = end > sum(axes.get_xlim()) / 2
-            at = (end if is_right else end - width, row_place - 0.32)
-            words = {"textcoords": "offset points", "va": "bottom", "color": colour("soft")}
-            axes.annotate(label(part, kind), at, (0, 0), ha="right" if is_right else "left", **words)
-        legend(axes, [(label(part, kind), Look(fills[kind]["color"], "s")) for kind in solid], owned=True)
+        shown = [(kind, Look(fills[kind]["color"], "s") if kind in fills else HATCH) for kind in parts]
+        legend(axes, [(label(part, kind), look) for kind, look in shown], owned=True)
     return rows.figure(drawing, "Stacked bars", name, title, caption)
 
 
