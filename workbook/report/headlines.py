@@ -31,7 +31,7 @@ from workbook.words import AS_INSTALLED, CAREFUL, STRICT, listing
 
 SENTENCES = ROOT / "docs" / "findings.md"
 FILE = Path("comparison/findings.json")  # in the folder of reports
-WIDTH_IN = 3.9  # three figures stand in a row, with texts of 12 pixels
+WIDTH_IN = 4.9  # a third of a wide page, where texts have 12 pixels too
 COMPILED = "compiled + CUDA graph"
 _ENTRY = re.compile(r"- \*\*(?P<name>.+?)\*\*: (?P<sentence>.+)(?:\n  (?P<caption>.+))?")
 _OF_RECORDS = [*RECORDS, "protocol", "newest"]  # `newest` is the newest protocol of the study's records of the GPU
