@@ -20,7 +20,7 @@ from workbook.registry import COMPARISON, METRICS, STUDIES
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's
 
 CLAIMS = {"cern": 6, "dell_p100": 9, "dell_v100": 22, "nyu": 15, "wisconsin": 32}  # of each paper
-LATER = {"convnext": 1, "gpt_fast": 2, "inceptionnext": 2, "nanogpt": 1, "pytorch2": 2}  # of each later source
+LATER = {"convnext": 1, "gpt_fast": 2, "inceptionnext": 2, "milabench": 1, "nanogpt": 1, "pytorch2": 2}
 PAPERS = load_papers()
 ALL = [(paper, claim, test) for paper in PAPERS for claim in paper.claims for test in claim.tests]
 

@@ -42,7 +42,7 @@ def table(paper: str, metric: str) -> PublishedTable:
 
 def test_the_five_papers_are_loaded_before_the_later_sources() -> None:
     five = ["cern", "dell_p100", "dell_v100", "nyu", "wisconsin"]
-    assert list(ALL) == [*five, "convnext", "gpt_fast", "inceptionnext", "nanogpt", "pytorch2"]
+    assert list(ALL) == [*five, "convnext", "gpt_fast", "inceptionnext", "milabench", "nanogpt", "pytorch2"]
     assert [paper.id for paper in ALL.values() if not paper.later] == five
     assert {ALL[paper].citation.title for paper in five} == {
         "Comparing ML Hardware",

@@ -131,5 +131,6 @@ def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> st
     """Return how many counted verdicts have a test that changed after their first record, and where other rules are."""
     counted = [finding for finding in findings if finding.group in TESTED]
     newer = sum(order_of(finding, committed.get(finding.claim.id, "")) in CHANGED for finding in counted)
-    text = f"The tests of {newer} of these {len(counted)} verdicts changed after the first record."
+    text = f"The tests of {newer} of these {len(counted)} verdicts changed after the first record behind them. Other "
+    text += "machines may have older records, which Machines and software lists."
     return f"{text} Rules of all claims are dated at the end of this page." if newer else ""

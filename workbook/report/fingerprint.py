@@ -17,6 +17,7 @@ from workbook.words import MISSING, NAN, number, quantity
 
 _SETTINGS = ("scale", "runs", "protocol", "PyTorch", "CUDA", "cuDNN")  # columns of a study's records
 _DETAILS = ("CPU features", "Package", "Python of", "Notes")  # properties that few readers look for
+LIBRARIES = {"torch_build": "PyTorch", "cuda": "CUDA", "cudnn": "cuDNN"}  # their names in records and on pages
 
 
 def write_fingerprint(
@@ -122,8 +123,7 @@ def _each(texts: Iterable[str]) -> str:
 
 def _keras(record: Record) -> str:
     """Return the Keras framework of a record as text: its version, and its CUDA and cuDNN."""
-    names = {"cuda": "CUDA", "cudnn": "cuDNN"}
-    libraries = [f"{names[name]} {record.versions[name]}" for name in names if name in record.versions]
+    libraries = [f"{LIBRARIES[name]} {record.versions[name]}" for name in ("cuda", "cudnn") if name in record.versions]
     return f"{title_of(record.framework)}: {', '.join([record.framework_version or 'not installed', *libraries])}"
 
 

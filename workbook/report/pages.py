@@ -33,7 +33,7 @@ from workbook.report.claims_pages import write_claims, write_papers
 from workbook.report.compare import is_comparable
 from workbook.report.documents import DOCUMENTS, OWN_NETWORK, documents, title_and_text
 from workbook.report.exchange import FILES, groups_of, write_exchange
-from workbook.report.fingerprint import write_fingerprint
+from workbook.report.fingerprint import LIBRARIES, write_fingerprint
 from workbook.report.glossary import PAGE, glossary
 from workbook.report.headlines import read_findings
 from workbook.report.html import render_notebook, write_template
@@ -101,9 +101,12 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun, beside
     shown = study_records(profile, STUDIES[study], store=Store(report), here=run.host)
     days = {record.started_at[:10] for record in shown.records}
     commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
+    versions = max(shown.records, key=lambda record: record.started_at).versions if shown else {}
+    software = [f"{title} {versions[name]}" for name, title in LIBRARIES.items() if name in versions]
     strip = {
         "Profile": profile.title,
         "Machine": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
+        "Software": ", ".join([f"driver {shown.host.get('driver') or 'none'}", *software]) if shown else "no records",
         "Scale": shown.scale if shown else "no records",
         "Measured": ", ".join(filter(None, [max(days, default="–"), shown.how_measured])),
         "By commit": ", ".join(commits) or "–",
@@ -135,8 +138,7 @@ def _around(report: Path, study: str, beside: Collection[str]) -> list[tuple[str
 
 
 def _on_site(report: Path, beside: Collection[str]) -> list[str]:
-    is_there = {name: name in beside or (report / f"{name}.html").is_file() for name in STUDIES}
-    return [name for name in STUDIES if name not in OF_ALL and is_there[name]]
+    return [name for name in STUDIES if name not in OF_ALL and (name in beside or (report / f"{name}.html").is_file())]
 
 
 def _check_shown(notebook: Path, report: Path, study: str, profile: Profile, run: StudyRun) -> None:

@@ -20,12 +20,9 @@ from workbook.records.traced import Memory
 
 _STEP = "labkit step of memory"
 
-_BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
-_PARTS_OF_SPARSE = {
-    "sparse_coo": ("_indices", "_values"),
-    **dict.fromkeys(("sparse_csr", "sparse_bsr"), _BY_ROW),
-    **dict.fromkeys(("sparse_csc", "sparse_bsc"), _BY_COLUMN),
-}
+_PARTS: dict[str, tuple[str, ...]] = {"sparse_coo": ("_indices", "_values")}  # of a sparse tensor, by its layout
+_PARTS |= dict.fromkeys(("sparse_csr", "sparse_bsr"), ("crow_indices", "col_indices", "values"))
+_PARTS |= dict.fromkeys(("sparse_csc", "sparse_bsc"), ("ccol_indices", "row_indices", "values"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +118,7 @@ def plain_tensors(tensor: Any) -> list[Any]:
 
     A plain tensor is its own. Only plain tensors have a storage with an address.
     """
-    if parts := _PARTS_OF_SPARSE.get(str(tensor.layout).removeprefix("torch.")):
+    if parts := _PARTS.get(str(tensor.layout).removeprefix("torch.")):
         return [getattr(tensor, part)() for part in parts]
     if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
