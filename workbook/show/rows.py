@@ -178,13 +178,11 @@ def dots(
             elif pair and len(points) > 1:
                 ends = points["value"].min() * scale, points["value"].max() * scale
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
+            lanes = [kind for kind in chosen if hue and kind in set(points[hue])]
             for row in points.to_dict("records"):
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
-                at = (
-                    place
-                    if pair or not hue
-                    else place + _DODGE * (list(chosen).index(row[hue]) - (len(chosen) - 1) / 2)
-                )
+                lane = 0 if pair or not hue else lanes.index(row[hue]) - (len(lanes) - 1) / 2
+                at = place + _DODGE * lane
                 low, high = row["low"] * scale, row["high"] * scale
                 if np.isfinite(high - low):  # the axes cut off what lies outside them
                     axes.hlines(at, low, high, color=look.colour, linewidth=2, zorder=2.5)
