@@ -29,8 +29,8 @@ NOT_ON_A_PAGE = {
         "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
     ),
     "a link that runs": (
-        "[...document.links].filter(a => !(a.download && /^data:(text\\/csv|image\\/svg\\+xml);base64,/.test(a.href)))"
-        ".map(a => a.protocol).filter(p => !['file:', 'https:', 'http:'].includes(p))"
+        "[...document.links].filter(a => !(a.download && /^data:(text\\/csv|image\\/(png|svg\\+xml));base64,/"
+        ".test(a.href))).map(a => a.protocol).filter(p => !['file:', 'https:', 'http:'].includes(p))"
     ),
     "a saved drawing that runs": (
         "[...document.querySelectorAll('a[download$=svg]')].map(a => new DOMParser().parseFromString("
