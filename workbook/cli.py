@@ -182,9 +182,11 @@ def compare(baseline: Baseline = "") -> None:
 @_with_options_of_a_report
 def plan(request: Request, on: str, _: int) -> None:
     """List the trials that a report would run, which are unsupported, and the time. The hardware may be elsewhere."""
+    from workbook.clusters import SLURM
     from workbook.hardware.matching import mismatch
     from workbook.report.make import make_plan
     from workbook.report.plan import line_of_rounds
+    from workbook.slurm import checked, write_script
 
     session, plans = make_plan(request, elsewhere=True)
     elsewhere = mismatch(session.profile, session.host) is not None
@@ -192,10 +194,8 @@ def plan(request: Request, on: str, _: int) -> None:
         print(study_plan.line())
         print(*study_plan.lines_of_trials(elsewhere=elsewhere), sep="\n")
     print(line_of_rounds(plans))
-    if on == "slurm":
-        from workbook.slurm import write_script
-
-        print(f"`make report ON=slurm` submits {write_script(session.profile)}, which you may edit first.")
+    if on == SLURM:
+        print(f"`make report ON=slurm` submits {write_script(checked(request, on))}, which you may edit first.")
 
 
 @app.command()

@@ -156,7 +156,17 @@ def loss(network, batch): return torch.sparse.mm(batch, network[0].weight.t()).m
 """
 
 
-@pytest.mark.parametrize("text", [NESTED, SPARSE])
+GRAPH = """
+class Graph(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 1)
+        self.register_buffer("edges", torch.eye(3).to_sparse())
+    def forward(self, nodes): return torch.sparse.mm(self.edges, super().forward(nodes))
+def build(): return Graph()
+"""
+
+
+@pytest.mark.parametrize("text", [NESTED, SPARSE, GRAPH])
 def test_samples_of_any_layout_are_measured_without_a_false_count_of_flop(tmp_path: Path, text: str) -> None:
     name = file_with(tmp_path, text)
     workload = build_workload(trial_of(name), None, network=name)

@@ -326,6 +326,13 @@ def test_two_references_that_all_rows_have_are_told_apart_by_the_legend() -> Non
     assert styles == {"peak": "-", "limit": "--"}
 
 
+def test_dots_that_are_no_pair_hide_none_and_a_lone_dot_stands_at_its_row() -> None:
+    data = made([("vgg16", 16, MODES[0], [100]), ("vgg16", 16, MODES[1], [100]), ("vgg16", 64, MODES[1], [100])])
+    figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", pair=False)
+    first, second, lone = (float(line.get_ydata()[0]) for line in figure.axes[0].lines)
+    assert second - first > 0.1 and first + second == pytest.approx(0) and lone == 1
+
+
 def test_zero_has_no_logarithm() -> None:
     assert not may_be_log([0.0, 1.0])
     assert not may_be_log([])

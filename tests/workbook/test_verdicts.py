@@ -1393,11 +1393,11 @@ def test_a_case_of_fewer_than_three_runs_does_not_block_another_and_the_scope_sa
     assert finding.verdict == OPEN, "every test must be decided"
 
 
-def test_a_cpu_decides_only_where_no_gpu_does() -> None:
+def test_a_machine_without_a_gpu_decides_only_where_no_other_does() -> None:
     claim = a_claim(a_test(shape="level", at_least=1, select={"model": "resnet50"}))
     on_gpu, on_cpu = (shown({R50: near(rate)}, hw=hw) for hw, rate in (("h200", 2), ("cpu", 0.5)))
     both = judge(a_paper(claim), claim, seen(on_gpu, on_cpu, view=None))
-    assert both.verdict == "replicated" and "without 1 case on a CPU" in both.label
+    assert both.verdict == "replicated" and "without 1 case of machines without a GPU" in both.label
     assert judge(a_paper(claim), claim, seen(on_cpu, view=None)).verdict == "not replicated"
 
 

@@ -165,9 +165,11 @@ def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     here = [ONE_HOST] if any(case.holds_for_one_host for case in cases) else []
     done = sum(any(case.is_judged for case in of_test) for of_test in shown)
     tested = [f"by {done} of its {len(tests)} tests"] if 0 < done < len(tests) else []
-    aside = [case for judged in tests for case in judged.cases if case.is_judged and case not in judged.deciding]
-    few, on_cpus = (sum((case.n < FEWEST_RUNS) is is_few for case in aside) for is_few in (True, False))
+    judged_cases = [(case, judged.deciding) for judged in tests for case in judged.cases if case.is_judged]
+    aside = [(case, deciding) for case, deciding in judged_cases if case not in deciding]
+    on_cpus = sum(not case.has_gpu and deciding[0].has_gpu for case, deciding in aside)
+    few = len(aside) - on_cpus
     left_out = [f"without {few} case{'s' if few > 1 else ''} of fewer than {FEWEST_RUNS} runs"] if few else []
-    left_out += [f"without {on_cpus} case{'s' if on_cpus > 1 else ''} on a CPU"] if on_cpus else []
+    left_out += [f"without {on_cpus} case{'s' if on_cpus > 1 else ''} of machines without a GPU"] if on_cpus else []
     ends = [*pieces, *left_out, *here]
     return ", ".join([*tested, *(text.format(listing(names)) for text, names in labelled if names), *ends])

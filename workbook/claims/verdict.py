@@ -130,7 +130,7 @@ class Case:
         return self.verdict != "not testable here"
 
     @property
-    def is_on_gpus(self) -> bool:
+    def has_gpu(self) -> bool:
         """Whether all its records are of machines with a GPU."""
         return all(side.results.profile.device.kind == "cuda" for side in self.sides)
 
@@ -188,13 +188,13 @@ class Judged:
 
     @property
     def deciding(self) -> list[Case]:
-        """The judged cases of enough runs, or all if each has too few; of these the cases on GPUs, if there are such.
+        """The judged cases of enough runs, or all if each has too few; of these those of machines with GPUs.
 
-        The papers measured GPUs, so a CPU cannot contradict what GPUs show (rule of 28 November 2026).
+        The papers measured such machines, so a machine without a GPU contradicts none (rule of 28 November 2026).
         """
         judged = [case for case in self.cases if case.is_judged]
         enough = [case for case in judged if case.n >= FEWEST_RUNS] or judged
-        return [case for case in enough if case.is_on_gpus] or enough
+        return [case for case in enough if case.has_gpu] or enough
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,8 @@ class OwnWorkload(Workload):
             if self._compares and not self._is_reference and draws(plain):
                 why = f"{self._network.name} draws random numbers beside dropout, so no mode can be compared"
                 raise Unsupported(why, "version")
-            is_dense = all(value.layout is torch.strided and not value.is_nested for value in tensors_of(plain.samples))
+            used = (*tensors_of(plain.samples), *plain.model.parameters(), *plain.model.buffers())
+            is_dense = all(value.layout is torch.strided and not value.is_nested for value in used)
             with counted_flop() if is_dense else nullcontext() as counter:  # it counts 0 for sparse products
                 first = plain.value_only() if self._compares else None
                 counted = plain.eager()
