@@ -219,9 +219,10 @@ def test_settings_of_all_rows_stand_once_above_them() -> None:
     assert texts.count("32 px") == 1 and "batch 64" in texts
 
 
-def test_the_title_of_an_axis_is_not_cut_off() -> None:
-    long = made([("vgg16", "a number that takes half of the width", MODES[0], [500])])
-    figure = plots.dots(long, y="batch", x="utilisation")
+def test_the_title_of_an_axis_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
+    long = pd.DataFrame({"recipe": ["one worker", "a learning rate of four workers, warmed up"], "value": [0.2, 0.9]})
+    figure = plots.dots(long, y="recipe", x="utilisation")
     figure.drawing.draw_without_rendering()
     assert figure.axes[0].xaxis.label.get_window_extent().x1 <= figure.drawing.bbox.x1
 
