@@ -40,9 +40,12 @@ def alive(process: psutil.Process) -> bool:
 def workers_now() -> list[psutil.Process]:
     """Return every live process that this test has started, except for its own.
 
-    Each test has its own lock file. A process belongs to the test if its environment names that file.
+    Each test has its own lock file. A process belongs to the test if its environment names that file, or if it is a
+    worker forked below this process: the parent of these workers stays for the next test.
     """
-    return processes_with_lock(os.environ["LABKIT_LOCK"])
+    forked = [child for child in psutil.Process().children(recursive=True) if alive(child) and is_forked_worker(child)]
+    own = [process for process in processes_with_lock(os.environ["LABKIT_LOCK"]) if process not in forked]
+    return [*forked, *own]
 
 
 def processes_with_lock(lock: str) -> list[psutil.Process]:
@@ -54,7 +57,21 @@ def processes_with_lock(lock: str) -> list[psutil.Process]:
                 processes.append(candidate)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return [candidate for candidate in processes if candidate.pid != os.getpid()]
+    stays = [os.getpid(), *(process.pid for process in processes if is_of_multiprocessing(process))]
+    return [candidate for candidate in processes if candidate.pid not in stays]
+
+
+def is_of_multiprocessing(process: psutil.Process) -> bool:
+    """Return whether a process is Python's tracker, or the parent of forked workers: they end with their owner."""
+    return "multiprocessing." in command(process) and not is_forked_worker(process)
+
+
+def is_forked_worker(process: psutil.Process) -> bool:
+    """Return whether a process is a forked worker: it leads a session, and its parent does not."""
+    try:
+        return "multiprocessing.forkserver" in command(process) and os.getsid(process.pid) == process.pid
+    except ProcessLookupError:
+        return False
 
 
 @contextmanager

@@ -62,6 +62,16 @@ def for_workers(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: value for name, value in given.items() if name not in changers}
 
 
+def read_at_start(given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that a worker's interpreter, linker and frameworks read as they start.
+
+    >>> read_at_start({"LD_PRELOAD": "libjemalloc.so", "PYTHONHASHSEED": "0", "HOME": "/home/me"})
+    {'LD_PRELOAD': 'libjemalloc.so', 'PYTHONHASHSEED': '0'}
+    """
+    beginnings = (*_READ, "PYTHON", "LD_")
+    return {name: value for name, value in sorted(for_workers(given).items()) if name.startswith(beginnings)}
+
+
 def recorded_variables(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that frameworks read and workers inherit, as a record may publish them.
 

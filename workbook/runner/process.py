@@ -18,6 +18,7 @@ from labkit.errors import signal_name
 from labkit.files import python_path
 from workbook.hardware.environment import for_workers
 from workbook.hardware.frameworks import interpreter_of
+from workbook.runner.forked import ForkedWorker, can_fork
 from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.protocol import Pass
 from workbook.trials.trial import Trial
@@ -66,15 +67,21 @@ class WorkerProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        with self._log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command or [interpreter_of(trials[0].framework), "-m", "workbook.runner.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**for_workers(), "PYTHONPATH": python_path(), **work.environment},
-                start_new_session=True,  # so that killing the session also kills the process's children
-            )
+        interpreter = interpreter_of(trials[0].framework)
+        environment = {**for_workers(), "PYTHONPATH": python_path(), **work.environment}
+        self._process: ForkedWorker | subprocess.Popen[bytes]
+        if not command and trials[0].framework == "torch" and can_fork(interpreter):
+            self._process = ForkedWorker(environment, self._log)
+        else:
+            with self._log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    command or [interpreter, "-m", "workbook.runner.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=environment,
+                    start_new_session=True,  # so that killing the session also kills the process's children
+                )
         assert self._process.stdin and self._process.stdout
         self._stdin: IO[bytes] = self._process.stdin
         self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
@@ -119,7 +126,7 @@ class WorkerProcess:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass
+            self._process.kill()  # it leads no session yet, or has ended
         self._process.wait()
         self._listener.join(ENDED_CHECK_S)
         # A child in its own session may hold the pipe open, and closing stdout would then wait for the listener.
