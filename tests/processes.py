@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from workbook.runner.forked import NAME
+
 ROOT = Path(__file__).resolve().parents[1]
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "matplotlib")
 
@@ -41,9 +43,9 @@ def workers_now() -> list[psutil.Process]:
     """Return every live process that this test has started, except for its own.
 
     Each test has its own lock file. A process belongs to the test if its environment names that file, or if it is a
-    worker forked below this process: the parent of these workers stays for the next test.
+    worker forked below this one: the parent of workers stays for the next test, with its environment.
     """
-    forked = [child for child in psutil.Process().children(recursive=True) if alive(child) and is_forked_worker(child)]
+    forked = [child for child in psutil.Process().children(recursive=True) if alive(child) and is_forked(child)]
     own = [process for process in processes_with_lock(os.environ["LABKIT_LOCK"]) if process not in forked]
     return [*forked, *own]
 
@@ -63,14 +65,14 @@ def processes_with_lock(lock: str) -> list[psutil.Process]:
 
 def is_of_multiprocessing(process: psutil.Process) -> bool:
     """Return whether a process is Python's tracker, or the parent of forked workers: they end with their owner."""
-    return "multiprocessing." in command(process) and not is_forked_worker(process)
+    return "multiprocessing." in command(process) and not is_forked(process)
 
 
-def is_forked_worker(process: psutil.Process) -> bool:
-    """Return whether a process is a forked worker: it leads a session, and its parent does not."""
+def is_forked(process: psutil.Process) -> bool:
+    """Return whether a process is a forked worker or a child of one."""
     try:
-        return "multiprocessing.forkserver" in command(process) and os.getsid(process.pid) == process.pid
-    except ProcessLookupError:
+        return process.name() == NAME
+    except psutil.NoSuchProcess:
         return False
 
 

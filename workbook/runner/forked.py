@@ -1,4 +1,4 @@
-"""Workers forked from a process that has imported PyTorch: a worker starts in a tenth of a second, not in seconds."""
+"""Workers forked from a process that has imported PyTorch: each starts in tenths of a second instead of seconds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import IO, Any
 from workbook.hardware.environment import for_workers, read_at_start
 
 IMPORTS = "workbook.runner.imports"  # what the parent of all workers imports; it touches no device
+NAME = "labkit-worker"  # of a worker and its children, in `top` and `ps`
 
 _begun: tuple[int, dict[str, str]] | None = None  # the process that began the parent, and what the parent read
 
@@ -79,6 +80,7 @@ class ForkedWorker:
 def _work(job: Any, events: Any, log: str, environment: Mapping[str, str], folder: str) -> None:
     """Become a worker whose job comes through a pipe, whose events go through another, and whose words go to a log."""
     os.setsid()  # so that killing the session also kills the worker's children
+    Path("/proc/self/comm").write_text(NAME, encoding="ascii")
     errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for number, source in enumerate((job.fileno(), events.fileno(), errors)):
         os.dup2(source, number)

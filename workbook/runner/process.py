@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 from labkit.errors import signal_name
 from labkit.files import python_path
 from workbook.hardware.environment import for_workers
-from workbook.hardware.frameworks import interpreter_of
+from workbook.hardware.frameworks import interpreter_of, is_keras
 from workbook.runner.forked import ForkedWorker, can_fork
 from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.protocol import Pass
@@ -70,7 +70,7 @@ class WorkerProcess:
         interpreter = interpreter_of(trials[0].framework)
         environment = {**for_workers(), "PYTHONPATH": python_path(), **work.environment}
         self._process: ForkedWorker | subprocess.Popen[bytes]
-        if not command and trials[0].framework == "torch" and can_fork(interpreter):
+        if not command and not is_keras(trials[0].framework) and can_fork(interpreter):
             self._process = ForkedWorker(environment, self._log)
         else:
             with self._log.open("ab") as errors:
