@@ -1,7 +1,7 @@
-"""Does a step take as long in a worker that is forked as in one that starts by itself, and how much sooner does it run?
+"""Does a step take as long in a forked worker as in one that starts by itself, and how much sooner does it begin?
 
-The workbook forks its workers from a process that has imported PyTorch (`workbook/runner/forked.py`). Each pair is a
-forked process and a spawned one, in turn, which time the same eager training steps of ResNet-18.
+A report forks the workers of a run from a process that has imported PyTorch (`workbook/forkserver.py`). Each pair is a
+forked process of a new parent and a spawned process, in turn. Both time the same eager training steps of ResNet-18.
 
     python benchmarks/forked_workers.py [--device cuda] [--batch 16] [--pairs 10]
 """
@@ -9,19 +9,20 @@ forked process and a spawned one, in turn, which time the same eager training st
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import os
+import subprocess
+import sys
 import time
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 
 import labkit
-from workbook.runner.forked import IMPORTS
 from workbook.statistics import log_interval
 
-WAYS = ("forkserver", "spawn")
+WAYS = ("forked", "spawned")
 
 
-def work(told: Connection, device: str, batch: int) -> None:
-    """Send the seconds of a step and the moment when the first step had ended."""
+def work(device: str, batch: int) -> tuple[float, float]:
+    """Return the seconds of a step, and the moment when the first step had ended."""
     import torch
 
     torch.manual_seed(0)
@@ -39,19 +40,30 @@ def work(told: Connection, device: str, batch: int) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
     first = time.monotonic()
-    told.send((labkit.time_step(step).median_s, first))
+    return labkit.time_step(step).median_s, first
 
 
-def pair(way: str, device: str, batch: int) -> tuple[float, float]:
-    """Return the seconds of a step, and those from the process's start to the end of its first step."""
-    context = multiprocessing.get_context(way)
-    heard, told = context.Pipe(duplex=False)
-    began = time.monotonic()
-    process = context.Process(target=work, args=(told, device, batch))
-    process.start()
-    step_s, first = heard.recv()
-    process.join()
-    return step_s, first - began
+def one_process(way: str, device: str, batch: int) -> None:
+    """Print the seconds from this process's beginning, or its child's, to the end of the first step, and of a step."""
+    began = float(os.environ["LABKIT_BEGAN"])
+    if way == "forked":
+        from labkit.torchvision_import import import_torchvision
+
+        import_torchvision()
+        began = time.monotonic()
+        if child := os.fork():
+            os.waitpid(child, 0)
+            return
+    step_s, first = work(device, batch)
+    print(step_s, first - began, flush=True)
+
+
+def pair(way: str, command: Sequence[str]) -> tuple[float, float]:
+    """Return the seconds of a step, and those from the start to the end of the first step."""
+    environment = {**os.environ, "LABKIT_BEGAN": str(time.monotonic())}
+    done = subprocess.run([*command, "--way", way], env=environment, check=True, capture_output=True, text=True)
+    step_s, start_s = map(float, done.stdout.split())
+    return step_s, start_s
 
 
 def main() -> None:
@@ -60,18 +72,21 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    multiprocessing.get_context("forkserver").set_forkserver_preload([IMPORTS])
-    pair("forkserver", options.device, options.batch)  # the parent of forked processes imports once
+    if options.way:
+        return one_process(options.way, options.device, options.batch)
+    command = [sys.executable, __file__, "--device", options.device, "--batch", str(options.batch)]
     ratios: dict[str, list[float]] = {"step": [], "start": []}
     for number in range(options.pairs):
-        measured = {way: pair(way, options.device, options.batch) for way in WAYS[:: 1 if number % 2 else -1]}
+        measured = {way: pair(way, command) for way in WAYS[:: 1 if number % 2 else -1]}
         for what, forked, spawned in zip(ratios, *(measured[way] for way in WAYS), strict=True):
             ratios[what].append(forked / spawned)
             print(f"{what}: forked {forked * 1e3:.2f} ms, spawned {spawned * 1e3:.2f} ms ({forked / spawned:.3f})")
     for what, values in ratios.items():
         ratio = log_interval(values)
-        print(f"{what}, forked over spawned: {ratio.point:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], {len(values)} pairs")
+        print(f"{what}, forked over spawned: {ratio.point:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], n = {ratio.n}")
+    return None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from workbook.runner.forked import NAME
+from workbook.forkserver import NAME
 
 ROOT = Path(__file__).resolve().parents[1]
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "matplotlib")
@@ -42,12 +42,19 @@ def alive(process: psutil.Process) -> bool:
 def workers_now() -> list[psutil.Process]:
     """Return every live process that this test has started, except for its own.
 
-    Each test has its own lock file. A process belongs to the test if its environment names that file, or if it is a
-    worker forked below this one: the parent of workers stays for the next test, with its environment.
+    Each test has its own lock file. A process belongs to the test if its environment names that file. A forked worker
+    has the environment of its parent, which an earlier test may have started.
     """
-    forked = [child for child in psutil.Process().children(recursive=True) if alive(child) and is_forked(child)]
-    own = [process for process in processes_with_lock(os.environ["LABKIT_LOCK"]) if process not in forked]
-    return [*forked, *own]
+    own = processes_with_lock(os.environ["LABKIT_LOCK"])
+    return own + [child for child in psutil.Process().children(recursive=True) if is_forked(child) and child not in own]
+
+
+def is_forked(process: psutil.Process) -> bool:
+    """Return whether a process is a forked worker that lives, or a child of one."""
+    try:
+        return process.name() == NAME and alive(process)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def processes_with_lock(lock: str) -> list[psutil.Process]:
@@ -59,19 +66,14 @@ def processes_with_lock(lock: str) -> list[psutil.Process]:
                 processes.append(candidate)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    stays = [os.getpid(), *(process.pid for process in processes if is_of_multiprocessing(process))]
-    return [candidate for candidate in processes if candidate.pid not in stays]
+    return [candidate for candidate in processes if candidate.pid != os.getpid() and not forks_for_us(candidate)]
 
 
-def is_of_multiprocessing(process: psutil.Process) -> bool:
-    """Return whether a process is Python's tracker, or the parent of forked workers: they end with their owner."""
-    return "multiprocessing." in command(process) and not is_forked(process)
-
-
-def is_forked(process: psutil.Process) -> bool:
-    """Return whether a process is a forked worker or a child of one."""
+def forks_for_us(process: psutil.Process) -> bool:
+    """Return whether a process forks the workers of this one. It ends when this one does, or with its run."""
     try:
-        return process.name() == NAME
+        of_us = process.ppid() == os.getpid()
+        return of_us and "workbook.forkserver" in command(process) and process.name() != NAME
     except psutil.NoSuchProcess:
         return False
 

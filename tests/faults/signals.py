@@ -32,6 +32,7 @@ ORPHANS_END_S = 20.0  # a kernel looks for its parent once a second; a worker en
 WORDS = "labkit: interrupted. Finished measurements are kept; the same command"
 KINDS = {
     "workbook.runner.worker": "worker",
+    "workbook.forkserver": "worker",  # or the parent of workers
     "labkit.telemetry.sampler": "sampler",
     "workbook.report.kernel": "kernel",
     "workbook.cli": "labkit",

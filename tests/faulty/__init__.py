@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -203,12 +205,22 @@ def odd_facts(trial: Trial, data: object) -> Steps:
 
 
 def settings(trial: Trial, data: object) -> Steps:
-    """Return a workload whose facts hold the process id, environment variables and the imported frameworks."""
+    """Return a workload whose facts hold what a process begins with: variables, frameworks, signals, start method, …"""
     steps = Steps(trial)
     loaded = [name for name in ("torch", "tensorflow", "jax", "keras") if name in sys.modules]
     told = {name: os.environ.get(name) for name in (*TOLD, *MEMORY)}
     inherited = [name for name in OF_USER if name in os.environ]
     steps.facts |= {"told": told, "inherited": inherited, "loaded": loaded, "pid": os.getpid()}
+    steps.facts |= {
+        "signals": {number.name: str(signal.getsignal(number)) for number in signal.Signals},
+        "start_method": multiprocessing.get_start_method(),
+        "leads_group": os.getpgrp() == os.getpid(),
+        "descriptors": sorted(int(link.name) for link in Path("/proc/self/fd").iterdir())[
+            :-1
+        ],  # the last lists the folder
+        "folder": str(Path.cwd()),
+        "threads": threading.active_count(),
+    }
     return steps
 
 

@@ -1,95 +1,143 @@
-"""Workers forked from a process that has imported PyTorch: each starts in tenths of a second instead of seconds."""
+"""The runner's side of forked workers: the process that forks them, and a worker with the methods of `Popen`.
+
+A forked worker starts in tenths of a second, because its parent (`workbook.forkserver`) has imported PyTorch. Each run
+has a parent of its own: the layout of memory and the hash seed, which siblings share, then differ between runs.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import atexit
+import json
 import os
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping
-from multiprocessing import forkserver
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from workbook.hardware.environment import for_workers, read_at_start
+from workbook.hardware.environment import read_at_start
 
-IMPORTS = "workbook.runner.imports"  # what the parent of all workers imports; it touches no device
-NAME = "labkit-worker"  # of a worker and its children, in `top` and `ps`
-
-_begun: tuple[int, dict[str, str]] | None = None  # the process that began the parent, and what the parent read
+IMPORTS_LIMIT_S = 300.0  # importing PyTorch from a cold network disk can take minutes
+POLL_S = 0.01
 
 
-def can_fork(interpreter: str) -> bool:
-    """Return whether a worker of this interpreter can be forked now. Begin the parent of workers if there is none.
-
-    The parent lives as long as this process, whose forks have no right to it. It has read the variables that frameworks
-    read as they are imported, so workers start by themselves once these have changed.
-    """
-    global _begun
-    if interpreter != sys.executable:
-        return False
-    if _begun is None:
-        _begin()
-        _begun = os.getpid(), read_at_start()
-    return _begun == (os.getpid(), read_at_start())
+class ParentGone(Exception):  # noqa: N818 - a worker then starts by itself
+    """The parent of workers has ended, or does not answer."""
 
 
-def _begin() -> None:
-    before = dict(os.environ)
-    multiprocessing.get_context("forkserver").set_forkserver_preload([IMPORTS])
-    try:
-        os.environ.clear()
-        os.environ.update(for_workers(before))
-        forkserver.ensure_running()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+@dataclass(frozen=True)
+class _Key:
+    """What a parent was started for: the run, this process, and the variables that the parent has read."""
+
+    run: Hashable
+    process: int
+    variables: Mapping[str, str]
+
+
+class _Parent:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._socket, of_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(IMPORTS_LIMIT_S)
+        self._asked = 0
+        with of_parent:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "workbook.forkserver"],
+                stdin=of_parent.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a worker that starts by itself says what is wrong
+                env=environment,
+                start_new_session=True,
+            )
+
+    def ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> Any:
+        """Return the answer to a request, whose number it has: an interrupt can leave one unread. Raise ParentGone."""
+        self._asked += 1
+        number, answer = 0, None
+        try:
+            socket.send_fds(self._socket, [json.dumps([self._asked, request]).encode()], descriptors)
+            while number < self._asked:
+                number, answer = json.loads(self._socket.recv(100) or b"{}")
+        except (OSError, ValueError) as error:
+            raise ParentGone from error
+        return answer
+
+    def close(self) -> None:
+        """End the parent. Its workers go on."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+_parent: tuple[_Key, _Parent | None] | None = None  # None for a run whose parent has gone
+
+
+def end_parent() -> None:
+    """End the parent of workers that this process has started, if there is one."""
+    global _parent
+    key, parent = _parent or (None, None)
+    if key and parent and key.process == os.getpid():
+        parent.close()
+    _parent = None
+
+
+atexit.register(end_parent)
 
 
 class ForkedWorker:
-    """A forked `workbook.runner.worker` in a session of its own, with what the runner uses of `subprocess.Popen`."""
+    """A forked `workbook.runner.worker` that leads a process group, with what the runner uses of `subprocess.Popen`."""
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
-        context = multiprocessing.get_context("forkserver")
-        (job, stdin), (stdout, events) = context.Pipe(duplex=False), context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(job, events, str(log), dict(environment), str(Path.cwd())))
-        self._process.start()
-        for of_worker in (job, events):
-            of_worker.close()
-        self.pid: int = self._process.pid or 0
-        self.stdin: IO[bytes] = os.fdopen(os.dup(stdin.fileno()), "wb", buffering=0)
-        self.stdout: IO[bytes] = os.fdopen(os.dup(stdout.fileno()), "rb")
-        for own in (stdin, stdout):
-            own.close()
+    def __init__(self, run: Hashable, environment: Mapping[str, str], log: Path) -> None:
+        """Fork a worker of a run. Start the run's parent if there is none. Raise ParentGone, for the rest of the run.
+
+        `environment` is the worker's. Its words go to `log`.
+        """
+        global _parent
+        key = _Key(run, os.getpid(), read_at_start(environment))
+        if not _parent or _parent[0] != key:
+            end_parent()
+            _parent = key, _Parent(environment)
+        if not (parent := _parent[1]):
+            raise ParentGone
+        self._parent = parent
+        self._exit_code: int | None = None
+        job, stdin = os.pipe()
+        stdout, events = os.pipe()
+        with log.open("ab") as errors, os.fdopen(job), os.fdopen(events, "wb"):
+            self.stdin: IO[bytes] = os.fdopen(stdin, "wb", buffering=0)
+            self.stdout: IO[bytes] = os.fdopen(stdout, "rb")
+            try:
+                request = {"environment": dict(environment), "folder": str(Path.cwd())}
+                self.pid: int = parent.ask(request, (job, events, errors.fileno()))
+            except ParentGone:
+                self.stdin.close()
+                self.stdout.close()
+                parent.close()
+                _parent = key, None
+                raise
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while the worker runs."""
-        return self._process.exitcode
+        """Return the exit code, or None while the worker runs. Without its parent a worker counts as killed."""
+        if self._exit_code is None:
+            try:
+                self._exit_code = self._parent.ask({"exit_code_of": self.pid})
+            except ParentGone:
+                self._exit_code = -signal.SIGKILL
+        return self._exit_code
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Return the exit code when the worker has ended. Raise TimeoutError if it still runs after `timeout_s`."""
-        self._process.join(timeout_s)
-        if (code := self.poll()) is None:
-            raise TimeoutError
+        began = time.monotonic()
+        while (code := self.poll()) is None:
+            if timeout_s is not None and time.monotonic() - began > timeout_s:
+                raise TimeoutError
+            time.sleep(POLL_S)
         return code
 
     def kill(self) -> None:
         """Kill the worker unless it has ended."""
-        self._process.kill()
-
-
-def _work(job: Any, events: Any, log: str, environment: Mapping[str, str], folder: str) -> None:
-    """Become a worker whose job comes through a pipe, whose events go through another, and whose words go to a log."""
-    os.setsid()  # so that killing the session also kills the worker's children
-    Path("/proc/self/comm").write_text(NAME, encoding="ascii")
-    errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for number, source in enumerate((job.fileno(), events.fileno(), errors)):
-        os.dup2(source, number)
-    job.close()
-    events.close()
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for the process's life
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    from workbook.runner import worker
-
-    sys.exit(worker.main())
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)

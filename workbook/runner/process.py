@@ -18,7 +18,7 @@ from labkit.errors import signal_name
 from labkit.files import python_path
 from workbook.hardware.environment import for_workers
 from workbook.hardware.frameworks import interpreter_of, is_keras
-from workbook.runner.forked import ForkedWorker, can_fork
+from workbook.runner.forked import ForkedWorker, ParentGone
 from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.protocol import Pass
 from workbook.trials.trial import Trial
@@ -43,6 +43,7 @@ class Work:
     log: Path
     environment: dict[str, str]
     gate_passed: Sequence[bool] = ()  # of each trial: whether it passed its gate earlier, with this code
+    is_forked: bool = False  # a report starts many processes, which one process can fork
 
 
 class WorkerProcess:
@@ -67,26 +68,30 @@ class WorkerProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        interpreter = interpreter_of(trials[0].framework)
-        environment = {**for_workers(), "PYTHONPATH": python_path(), **work.environment}
-        self._process: ForkedWorker | subprocess.Popen[bytes]
-        if not command and not is_keras(trials[0].framework) and can_fork(interpreter):
-            self._process = ForkedWorker(environment, self._log)
-        else:
-            with self._log.open("ab") as errors:
-                self._process = subprocess.Popen(
-                    command or [interpreter, "-m", "workbook.runner.worker"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    env=environment,
-                    start_new_session=True,  # so that killing the session also kills the process's children
-                )
+        self._process = self._started(work, command)
         assert self._process.stdin and self._process.stdout
         self._stdin: IO[bytes] = self._process.stdin
         self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listener.start()
         self._write(json.dumps(self.job))
+
+    def _started(self, work: Work, command: Sequence[str]) -> ForkedWorker | subprocess.Popen[bytes]:
+        framework = work.trials[0].framework
+        environment = {**for_workers(), "PYTHONPATH": python_path(), **work.environment}
+        if work.is_forked and not command and not is_keras(framework):
+            try:
+                return ForkedWorker((work.of_pass.number, work.of_pass.timing), environment, self._log)
+            except ParentGone:
+                pass
+        with self._log.open("ab") as errors:
+            return subprocess.Popen(
+                command or [interpreter_of(framework), "-m", "workbook.runner.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,  # so that killing the session also kills the process's children
+            )
 
     def _write(self, line: str) -> None:
         try:
@@ -126,7 +131,7 @@ class WorkerProcess:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            self._process.kill()  # it leads no session yet, or has ended
+            pass
         self._process.wait()
         self._listener.join(ENDED_CHECK_S)
         # A child in its own session may hold the pipe open, and closing stdout would then wait for the listener.

@@ -40,6 +40,7 @@ class Processes:
     session: Session
     nodes: Nodes
     log: Path
+    are_forked: bool = False
 
     def start(self, trials: Sequence[Trial], of_pass: Pass, gate_passed: Sequence[bool] = ()) -> WorkerProcess:
         """Start one process per rank of the largest of `trials` that fits this machine; one worker without such ranks.
@@ -55,6 +56,7 @@ class Processes:
             log=self.log,
             environment=self._environment() | network_of(first) | environment_of(first.framework, first.device),
             gate_passed=gate_passed,
+            is_forked=self.are_forked,
         )
         if is_keras(first.framework):  # one process has all of a machine's devices, or refuses
             return WorkerProcess(work)

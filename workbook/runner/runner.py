@@ -93,7 +93,7 @@ def measure(
         write_host(host, store.report)
         watch = Watch(study, session, one_device=all(trial.devices == 1 for trial in trials))
         progress = Progress(f"round {numbers[0]}, {study}" if rounds else study, len(pairs), resumed)
-        run = _Run(study, session, progress, watch, nodes or nodes_here())
+        run = _Run(study, session, progress, watch, nodes or nodes_here(), of_report=rounds is not None)
         by_hash = {short_hash(key): number for key, number in passes.items()}
         try:
             with watch:
@@ -118,6 +118,7 @@ class _Run:
     progress: Progress
     watch: Watch
     nodes: Nodes
+    of_report: bool = False  # whose studies follow one another in each round
     failed: int = 0
     later: list[Trial] = field(default_factory=list)  # trials of this pass that need other processes
     beside_others: dict[str, str] = field(default_factory=dict)  # what others used, by key of this pass's trials
@@ -127,7 +128,7 @@ class _Run:
         self.log = self.store.report / "logs" / f"{self.study}.log"
         kept = (self.store.report / "traces" / self.host.id / self.study).absolute()
         self.traces = kept if self.session.keeps_traces else None
-        self.processes = Processes(self.session, self.nodes, self.log)
+        self.processes = Processes(self.session, self.nodes, self.log, are_forked=self.of_report)
 
     def one_pass(
         self, order: list[Trial], missing: set[str], about: Pass, planned: Planned, later: dict[int, list[Trial]]

@@ -1,7 +1,8 @@
 """One process of a pass: runs its trials one after the other and reports each when it ends.
 
-The runner starts it as `python -m workbook.runner.worker`. The job is one JSON line on stdin, which then stays open.
-When stdin closes, the runner is gone and this process ends. The runner keeps stderr as a log.
+The runner starts it as `python -m workbook.runner.worker`, or `workbook.forkserver` forks it. The job is one JSON line
+on stdin, which then stays open. When stdin closes, the runner is gone and this process ends. The runner keeps stderr as
+a log.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""Forked workers of a report: which are forked, what they share with their parent, and that they end as others do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faulty.campaign import between_sound_ones, records, run, sound, trial
+from tests.processes import is_forked, nothing_left_running, workers_now
+from workbook.paths import ROOT
+from workbook.runner import forked
+from workbook.runner.forked import ForkedWorker, ParentGone, end_parent
+
+RUN = 7
+BEGINNING = ("told", "inherited", "signals", "start_method", "leads_group", "descriptors", "folder", "threads")
+
+
+@pytest.fixture(autouse=True)
+def quick_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """End the parents of workers before and after a test. Yield a folder from which they import an empty PyTorch."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    for name in ("torch", "torchvision"):
+        (folder / f"{name}.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    end_parent()
+    yield folder
+    end_parent()
+
+
+def parent_of(environment: dict[str, str], tmp_path: Path, number: int = RUN) -> int:
+    """Fork a worker, end it, and return the process id of its parent."""
+    worker = ForkedWorker(number, {**os.environ, **environment}, tmp_path / "log")
+    os.killpg(worker.pid, signal.SIGKILL)
+    assert worker.wait(10) == -signal.SIGKILL
+    return worker._parent._process.pid
+
+
+def test_workers_of_a_run_share_a_parent_and_other_runs_have_another(tmp_path: Path) -> None:
+    first, again, other = (parent_of({}, tmp_path, number) for number in (RUN, RUN, RUN + 1))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_LIBRARY_PATH", "PYTHONHASHSEED", "CUDA_MODULE_LOADING"])
+def test_a_variable_that_is_read_at_the_start_has_another_parent(name: str, tmp_path: Path) -> None:
+    assert parent_of({}, tmp_path) != parent_of({name: "1"}, tmp_path)
+    assert parent_of({}, tmp_path) == parent_of({"OF_NO_FRAMEWORK": "1"}, tmp_path)
+
+
+def test_a_report_forks_its_workers_and_a_notebook_starts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(forked.ForkedWorker, "poll", lambda worker: made.append(worker))
+    run(sound(1), tmp_path)
+    assert not made
+    monkeypatch.undo()
+    assert run(sound(2), tmp_path, rounds=[1]).measured == 1
+    assert forked._parent and forked._parent[1]
+
+
+@pytest.mark.parametrize("fault", ["kill_with_fork", "segfault", "raises"])
+def test_a_fault_costs_a_forked_worker_what_it_costs_another(fault: str, tmp_path: Path) -> None:
+    with nothing_left_running():
+        told = {}
+        for name, rounds in (("started", None), ("forked", [1])):
+            run(between_sound_ones(fault), tmp_path / name, rounds=rounds)
+            # The rest of a crash's reason lists the extension modules, which a parent imports for its workers.
+            told[name] = [(record.status, (record.reason or "")[:50]) for record in records(tmp_path / name)]
+    assert told["started"] == told["forked"]
+    assert [status for status, _ in told["forked"]].count("ok") == 2
+
+
+def test_a_forked_worker_that_hangs_ends_with_its_children(tmp_path: Path) -> None:
+    with nothing_left_running():
+        run([trial("hang_with_child")], tmp_path, limit_s=1.0, rounds=[1])
+    assert [record.status for record in records(tmp_path)] == ["timeout"]
+
+
+def test_without_its_parent_a_worker_ends_and_the_others_start_by_themselves(tmp_path: Path) -> None:
+    worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
+    assert is_forked_now(worker.pid)
+    worker._parent._process.kill()
+    worker._parent._process.wait()
+    assert worker.poll() == -signal.SIGKILL
+    worker.stdin.close()
+    with pytest.raises(ParentGone):
+        ForkedWorker(RUN, os.environ, tmp_path / "log")
+    with pytest.raises(ParentGone):
+        ForkedWorker(RUN, os.environ, tmp_path / "log")
+    assert parent_of({}, tmp_path, RUN + 1), "the next run has a parent again"
+
+
+def test_a_parent_that_cannot_import_costs_no_trial(quick_parent: Path, tmp_path: Path) -> None:
+    (quick_parent / "torchvision.py").write_text("raise OSError('libcudart.so: cannot open shared object file')\n")
+    assert run(sound(2), tmp_path, rounds=[1]).failed == 0
+    assert [record.status for record in records(tmp_path)] == ["ok", "ok"]
+    assert forked._parent and not forked._parent[1]
+
+
+def test_an_answer_that_an_interrupt_left_unread_is_no_answer_to_the_next_request(tmp_path: Path) -> None:
+    worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
+    parent = worker._parent
+    parent._asked += 1
+    parent._socket.send(f'[{parent._asked}, {{"exit_code_of": {worker.pid}}}]'.encode())
+    os.killpg(worker.pid, signal.SIGKILL)
+    assert worker.wait(10) == -signal.SIGKILL
+
+
+def test_a_forked_worker_begins_as_another_does(tmp_path: Path) -> None:
+    """Variables, folder, signals, descriptors, threads and the start method of its own processes are the same."""
+    began = {}
+    for name, rounds in (("started", None), ("forked", [1])):
+        run([trial("settings")], tmp_path / name, rounds=rounds)
+        (record,) = records(tmp_path / name)
+        began[name] = {fact: record.facts[fact] for fact in BEGINNING}
+    assert began["started"] == began["forked"]
+    assert began["forked"]["leads_group"]
+
+
+def test_the_parent_imports_pytorch_and_nothing_of_the_suite_and_starts_no_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()  # for the PyTorch that is installed
+    code = """
+import sys
+from unittest.mock import patch
+from workbook import forkserver
+with patch.object(forkserver, "_serve", return_value=False):
+    assert forkserver.main() == 0
+import torch
+assert "torchvision" in sys.modules
+assert not torch.cuda.is_initialized()
+assert [name for name in sys.modules if name.startswith("workbook.")] == ["workbook.forkserver"]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def is_forked_now(pid: int) -> bool:
+    """Return whether a process is listed among the forked workers of this test."""
+    return any(process.pid == pid and is_forked(process) for process in workers_now())
