@@ -36,6 +36,7 @@ _LEFT_OUT = (
         "failing_trial repeated_call_resumes trial_that_hangs worker_and worker_that_sends",
     ),
     ("workbook/test_runner.py::test_", "a_second_measurement a_trial_measured_while what_one_study"),
+    ("workbook/test_forked.py::test_a_", "forked_worker parent_that_cannot"),
     ("workbook/test_telemetry.py::test_", "a_sampler_killed a_stopped a_restarted the_sampler_ends"),
     ("workbook/test_ranks.py::test_", "ranks_that_find a_rank_that_hangs the_ranks_end"),
     # Passes with PyTorch, trainings, and large networks where smaller ones show the same.
@@ -52,6 +53,7 @@ _LEFT_OUT = (
     ("workbook/test_verdicts.py::test_", "many_cases a_true_ratio a_trend_of_a_tie over_three_hosts across_hosts"),
     ("workbook/test_verdicts.py::test_", "a_ratio_far"),
     ("notebooks/test_", "record_sets.py::test_the_ start_here.py::test_the_outputs"),
+    ("notebooks/test_record_sets.py::test_a_peak_in_another_precision_changes_no_number_of_a_page[", "06 10"),
     ("workbook/test_predict.py::test_", "the_promised nothing_of within_a_chip a_prediction"),
     ("workbook/test_", "claims_can_be_tested.py committed_verdicts.py::test_a_reader results.py::test_the_long_tables"),
     ("workbook/test_", "prices.py trace_reading.py::test_rows_do_not"),

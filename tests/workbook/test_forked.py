@@ -11,27 +11,40 @@ from pathlib import Path
 
 import pytest
 
-from tests.faulty.campaign import between_sound_ones, records, run, sound, trial
+from tests.faulty.campaign import listed_for, records, run, trial
 from tests.processes import is_forked, nothing_left_running, workers_now
 from workbook.paths import ROOT
 from workbook.runner import forked
 from workbook.runner.forked import ForkedWorker, ParentGone, end_parent
+from workbook.trials.trial import Trial
 
 RUN = 7
+FAULTS = ("kill_with_fork", "segfault", "raises")
 BEGINNING = ("told", "inherited", "signals", "start_method", "leads_group", "descriptors", "folder", "threads")
 
 
 @pytest.fixture(autouse=True)
-def quick_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """End the parents of workers before and after a test. Yield a folder from which they import an empty PyTorch."""
+def own_parent() -> Iterator[None]:
+    """End the parents of workers before and after a test."""
+    end_parent()
+    yield
+    end_parent()
+
+
+@pytest.fixture
+def empty_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let parents import an empty PyTorch from a folder, which is returned."""
     folder = tmp_path / "packages"
     folder.mkdir()
     for name in ("torch", "torchvision"):
         (folder / f"{name}.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    end_parent()
-    yield folder
-    end_parent()
+    return folder
+
+
+def sound(number: int) -> list[Trial]:
+    """Return trials of PyTorch that succeed: others are never forked."""
+    return [trial("torch/ok", size=size) for size in range(1, number + 1)]
 
 
 def parent_of(environment: dict[str, str], tmp_path: Path, number: int = RUN) -> int:
@@ -42,45 +55,52 @@ def parent_of(environment: dict[str, str], tmp_path: Path, number: int = RUN) ->
     return worker._parent._process.pid
 
 
+@pytest.mark.usefixtures("empty_pytorch")
 def test_workers_of_a_run_share_a_parent_and_other_runs_have_another(tmp_path: Path) -> None:
     first, again, other = (parent_of({}, tmp_path, number) for number in (RUN, RUN, RUN + 1))
     assert first == again != other
 
 
+@pytest.mark.usefixtures("empty_pytorch")
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "LD_LIBRARY_PATH", "PYTHONHASHSEED", "CUDA_MODULE_LOADING"])
 def test_a_variable_that_is_read_at_the_start_has_another_parent(name: str, tmp_path: Path) -> None:
     assert parent_of({}, tmp_path) != parent_of({name: "1"}, tmp_path)
     assert parent_of({}, tmp_path) == parent_of({"OF_NO_FRAMEWORK": "1"}, tmp_path)
 
 
-def test_a_report_forks_its_workers_and_a_notebook_starts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    monkeypatch.setattr(forked.ForkedWorker, "poll", lambda worker: made.append(worker))
+def test_a_report_forks_its_workers_and_a_notebook_starts_them(tmp_path: Path) -> None:
     run(sound(1), tmp_path)
-    assert not made
-    monkeypatch.undo()
+    assert not has_parent()
     assert run(sound(2), tmp_path, rounds=[1]).measured == 1
-    assert forked._parent and forked._parent[1]
+    assert has_parent()
 
 
-@pytest.mark.parametrize("fault", ["kill_with_fork", "segfault", "raises"])
-def test_a_fault_costs_a_forked_worker_what_it_costs_another(fault: str, tmp_path: Path) -> None:
+def test_a_forked_worker_begins_and_fails_as_another_does(tmp_path: Path) -> None:
+    """Variables, folder, signals, descriptors, threads and the start method of its own processes are the same."""
+    trials = [*sound(len(FAULTS) + 1), trial("torch/settings")]
+    for place, fault in enumerate(FAULTS):
+        trials.insert(2 * place + 1, trial(f"torch/{fault}"))
+    began, ended = {}, {}
     with nothing_left_running():
-        told = {}
-        for name, rounds in (("started", None), ("forked", [1])):
-            run(between_sound_ones(fault), tmp_path / name, rounds=rounds)
-            # The rest of a crash's reason lists the extension modules, which a parent imports for its workers.
-            told[name] = [(record.status, (record.reason or "")[:50]) for record in records(tmp_path / name)]
-    assert told["started"] == told["forked"]
-    assert [status for status, _ in told["forked"]].count("ok") == 2
+        for way, rounds in (("started", None), ("forked", [1])):
+            run(listed_for(trials), tmp_path / way, rounds=rounds)
+            made = records(tmp_path / way)
+            # The rest of a crash's reason lists the extension modules, of which a parent imports more.
+            ended[way] = [(record.status, (record.reason or "")[:50]) for record in made]
+            began[way] = {fact: made[-1].facts[fact] for fact in BEGINNING}
+    assert ended["started"] == ended["forked"]
+    assert [status for status, _ in ended["forked"]].count("ok") == len(trials) - len(FAULTS)
+    assert began["started"] == began["forked"]
+    assert began["forked"]["leads_group"]
 
 
 def test_a_forked_worker_that_hangs_ends_with_its_children(tmp_path: Path) -> None:
     with nothing_left_running():
-        run([trial("hang_with_child")], tmp_path, limit_s=1.0, rounds=[1])
+        run([trial("torch/hang_with_child")], tmp_path, limit_s=1.0, rounds=[1])
     assert [record.status for record in records(tmp_path)] == ["timeout"]
 
 
+@pytest.mark.usefixtures("empty_pytorch")
 def test_without_its_parent_a_worker_ends_and_the_others_start_by_themselves(tmp_path: Path) -> None:
     worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
     assert is_forked_now(worker.pid)
@@ -95,13 +115,15 @@ def test_without_its_parent_a_worker_ends_and_the_others_start_by_themselves(tmp
     assert parent_of({}, tmp_path, RUN + 1), "the next run has a parent again"
 
 
-def test_a_parent_that_cannot_import_costs_no_trial(quick_parent: Path, tmp_path: Path) -> None:
-    (quick_parent / "torchvision.py").write_text("raise OSError('libcudart.so: cannot open shared object file')\n")
+def test_a_parent_that_cannot_import_costs_no_trial(empty_pytorch: Path, tmp_path: Path) -> None:
+    (empty_pytorch / "torch.py").unlink()
+    (empty_pytorch / "torchvision.py").write_text("raise OSError('libcudart.so: cannot open shared object file')\n")
     assert run(sound(2), tmp_path, rounds=[1]).failed == 0
     assert [record.status for record in records(tmp_path)] == ["ok", "ok"]
-    assert forked._parent and not forked._parent[1]
+    assert not has_parent()
 
 
+@pytest.mark.usefixtures("empty_pytorch")
 def test_an_answer_that_an_interrupt_left_unread_is_no_answer_to_the_next_request(tmp_path: Path) -> None:
     worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
     parent = worker._parent
@@ -111,21 +133,7 @@ def test_an_answer_that_an_interrupt_left_unread_is_no_answer_to_the_next_reques
     assert worker.wait(10) == -signal.SIGKILL
 
 
-def test_a_forked_worker_begins_as_another_does(tmp_path: Path) -> None:
-    """Variables, folder, signals, descriptors, threads and the start method of its own processes are the same."""
-    began = {}
-    for name, rounds in (("started", None), ("forked", [1])):
-        run([trial("settings")], tmp_path / name, rounds=rounds)
-        (record,) = records(tmp_path / name)
-        began[name] = {fact: record.facts[fact] for fact in BEGINNING}
-    assert began["started"] == began["forked"]
-    assert began["forked"]["leads_group"]
-
-
-def test_the_parent_imports_pytorch_and_nothing_of_the_suite_and_starts_no_cuda(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.undo()  # for the PyTorch that is installed
+def test_the_parent_imports_pytorch_alone_and_starts_no_cuda() -> None:
     code = """
 import sys
 from unittest.mock import patch
@@ -138,6 +146,11 @@ assert not torch.cuda.is_initialized()
 assert [name for name in sys.modules if name.startswith("workbook.")] == ["workbook.forkserver"]
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def has_parent() -> bool:
+    """Return whether this process has a parent of workers that can fork."""
+    return forked._parent is not None
 
 
 def is_forked_now(pid: int) -> bool:

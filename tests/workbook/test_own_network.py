@@ -19,7 +19,7 @@ from labkit.timing import HostClock
 from tests.faulty.campaign import HOST, tiny_profile, trial
 from workbook.engines.own_flop import attention, counted_flop
 from workbook.engines.own_network import OwnStep
-from workbook.engines.quantised import quantise
+from workbook.engines.quantised import inductor_options, quantise
 from workbook.errors import GateError
 from workbook.paths import ROOT
 from workbook.records.store import Store
@@ -115,6 +115,7 @@ def test_int8_weights_predict_nearly_what_bf16_weights_do_and_are_half_as_large(
         assert weights == facts[precision]["weight_traffic_bytes_per_step"], "a traced step counts the same bytes"
     assert not torch._inductor.config.coordinate_descent_tuning, "torchao left the compiler as other networks need it"
     assert 0 < facts["int8"]["gate"]["answer_difference"] < 0.1, "they are quantised, and not wrong"
+    assert facts["int8"]["quantised_by"].startswith("torchao ") and "quantised_by" not in facts["bf16"]
     half, byte = (facts[precision]["weight_traffic_bytes_per_step"] for precision in ("bf16", "int8"))
     last = 2 * (64 * 3 + 3)  # its side of 3 is left in BF16, with its bias
     assert 0.5 < (byte - last) / (half - last) < 0.6, "a byte per weight, and scales"
@@ -133,6 +134,12 @@ def test_weights_that_cannot_be_quantised_are_a_sentence(
 ) -> None:
     with pytest.raises(LabkitError, match=said):
         prepared(file_with(tmp_path, text), **{"workload": "own_prediction", **fields})
+
+
+def test_the_compiler_has_options_of_its_own_for_quantised_weights_on_a_gpu_alone() -> None:
+    assert {*inductor_options("int8", "cuda"), *inductor_options("fp8", "cuda")} <= {*torch._inductor.list_options()}
+    assert inductor_options("int8", "cuda") != inductor_options("fp8", "cuda")
+    assert inductor_options("bf16", "cuda") is inductor_options("int8", "cpu") is None
 
 
 def test_a_damaged_weight_of_int8_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from labkit.errors import LabkitError
 from labkit.models import Network
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
-from workbook.engines.quantised import BASE, FORMATS, quantise
+from workbook.engines.quantised import BASE, FORMATS, inductor_options, quantise
 from workbook.engines.steps import record
 from workbook.errors import Unsupported, is_out_of_memory
 from workbook.trace.profiler import section
@@ -150,14 +150,16 @@ class OwnStep:
             flags.update(asked)
         return made
 
-    def quantise(self) -> None:
-        """Give the linear layers weights in the trial's precision, if that is INT8 or FP8."""
-        if self.trial.precision in FORMATS:
+    def quantise(self) -> bool:
+        """Give the linear layers weights in the trial's precision, if that is INT8 or FP8. Return whether it is."""
+        if is_quantised := self.trial.precision in FORMATS:
             quantise(self.model, self.trial.precision)
+        return is_quantised
 
     def compile(self) -> None:
         """Let Inductor compile the loss or the prediction; it does so in the first step."""
-        self._function = torch.compile(self._as_given, dynamic=False, fullgraph=True)
+        options = inductor_options(self.trial.precision, self.trial.device)
+        self._function = torch.compile(self._as_given, dynamic=False, fullgraph=True, options=options)
 
     def eager(self) -> torch.Tensor:
         """Queue one step, launched by Python, and return its value."""

@@ -18,6 +18,16 @@ from workbook.trials.rules import Rule
 BASE = "bf16"  # what is not quantised, and what the gate compares with
 FORMATS = ("int8", "fp8")
 MULTIPLE = 16  # of the sides of a matrix that FP8 kernels take
+# Options of Inductor on a GPU: those that torchao recommends, for one compilation and not for all of the process. With
+# tuned coordinates, a product of one row is a reduction that reads INT8 weights as they are.
+RECOMMENDED = {
+    "coordinate_descent_tuning": True,
+    "coordinate_descent_check_all_directions": True,
+    "force_fuse_int_mm_with_mul": True,
+}
+# Of INT8 as well: since PyTorch 2.9 a pattern replaces products by a kernel that took 13 to 65 times as long as BF16 on
+# an H200 (2.11, https://github.com/pytorch/pytorch/pull/161680).
+OF_INT8 = {"pattern_matcher": False}
 # fmt: off
 RULES = (
     Rule("never", lambda t: t.precision in FORMATS and t.workload != "own_prediction",
@@ -37,10 +47,17 @@ def quantise(model: nn.Module, precision: str) -> None:
 
     if not any(_is_fit(layer) for layer in model.modules()):
         raise Unsupported(f"the network has no linear layer whose sides are multiples of {MULTIPLE}", "never")
-    # torchao would change Inductor's settings for every later network of this process.
+    # torchao would change Inductor's settings for every later network of this process (`inductor_options`).
     form = Int8WeightOnlyConfig if precision == "int8" else Float8DynamicActivationFloat8WeightConfig
     config = form(set_inductor_config=False)
     quantize_(model, config, filter_fn=lambda layer, _name: _is_fit(layer))
+
+
+def inductor_options(precision: str, device: str) -> dict[str, Any] | None:
+    """Return Inductor's options for a network with weights of a precision; None for its usual ones."""
+    if precision not in FORMATS or device == "cpu":
+        return None
+    return RECOMMENDED | (OF_INT8 if precision == "int8" else {})
 
 
 def _is_fit(layer: Any) -> bool:

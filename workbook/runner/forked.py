@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,15 +26,6 @@ POLL_S = 0.01
 
 class ParentGone(Exception):  # noqa: N818 - a worker then starts by itself
     """The parent of workers has ended, or does not answer."""
-
-
-@dataclass(frozen=True)
-class _Key:
-    """What a parent was started for: the run, this process, and the variables that the parent has read."""
-
-    run: Hashable
-    process: int
-    variables: Mapping[str, str]
 
 
 class _Parent:
@@ -72,16 +62,18 @@ class _Parent:
         self._process.wait()
 
 
-_parent: tuple[_Key, _Parent | None] | None = None  # None for a run whose parent has gone
+# What a parent was started for (the run, this process, the variables that it has read), and the parent; None for a run
+# whose parent has gone.
+_key: tuple[Hashable, int, Mapping[str, str]] | None = None
+_parent: _Parent | None = None
 
 
 def end_parent() -> None:
     """End the parent of workers that this process has started, if there is one."""
-    global _parent
-    key, parent = _parent or (None, None)
-    if key and parent and key.process == os.getpid():
-        parent.close()
-    _parent = None
+    global _key, _parent
+    if _parent and _key and _key[1] == os.getpid():
+        _parent.close()
+    _key = _parent = None
 
 
 atexit.register(end_parent)
@@ -95,14 +87,13 @@ class ForkedWorker:
 
         `environment` is the worker's. Its words go to `log`.
         """
-        global _parent
-        key = _Key(run, os.getpid(), read_at_start(environment))
-        if not _parent or _parent[0] != key:
+        global _key, _parent
+        if (key := (run, os.getpid(), read_at_start(environment))) != _key:
             end_parent()
-            _parent = key, _Parent(environment)
-        if not (parent := _parent[1]):
+            _key, _parent = key, _Parent(environment)
+        if not _parent:
             raise ParentGone
-        self._parent = parent
+        self._parent = _parent
         self._exit_code: int | None = None
         job, stdin = os.pipe()
         stdout, events = os.pipe()
@@ -111,12 +102,12 @@ class ForkedWorker:
             self.stdout: IO[bytes] = os.fdopen(stdout, "rb")
             try:
                 request = {"environment": dict(environment), "folder": str(Path.cwd())}
-                self.pid: int = parent.ask(request, (job, events, errors.fileno()))
+                self.pid: int = self._parent.ask(request, (job, events, errors.fileno()))
             except ParentGone:
                 self.stdin.close()
                 self.stdout.close()
-                parent.close()
-                _parent = key, None
+                self._parent.close()
+                _parent = None
                 raise
 
     def poll(self) -> int | None:

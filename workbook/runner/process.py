@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 from labkit.errors import signal_name
 from labkit.files import python_path
 from workbook.hardware.environment import for_workers
-from workbook.hardware.frameworks import interpreter_of, is_keras
+from workbook.hardware.frameworks import interpreter_of
 from workbook.runner.forked import ForkedWorker, ParentGone
 from workbook.runner.nodes.allocation import Nodes
 from workbook.runner.protocol import Pass
@@ -78,7 +78,7 @@ class WorkerProcess:
     def _started(self, work: Work, command: Sequence[str]) -> ForkedWorker | subprocess.Popen[bytes]:
         framework = work.trials[0].framework
         environment = {**for_workers(), "PYTHONPATH": python_path(), **work.environment}
-        if work.is_forked and not command and not is_keras(framework):
+        if work.is_forked and not command and framework == "torch":
             try:
                 return ForkedWorker((work.of_pass.number, work.of_pass.timing), environment, self._log)
             except ParentGone:

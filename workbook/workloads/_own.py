@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -172,7 +173,8 @@ class OwnWorkload(Workload):
     def _build(self) -> None:
         self._step = OwnStep(self.trial, self._network, training=self._training, **self._shared)
         self._step.restart(self._initial)
-        self._step.quantise()
+        if self._step.quantise():
+            self.facts["quantised_by"] = f"torchao {version('torchao')}"
         if not self._training:
             stored = [plain_tensors(weight) for weight in self._step.model.parameters()]
             self.facts["weight_traffic_bytes_per_step"] = sum(part.nbytes for parts in stored for part in parts)
