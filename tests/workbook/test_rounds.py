@@ -186,6 +186,9 @@ class Reporting:
     events: list[str] = field(default_factory=list)
     stop: str = ""
     waits: list[str] = field(default_factory=list)  # the studies that wait, at each rendering
+    judged: list[bool] = field(
+        default_factory=list
+    )  # whether claims were judged, each time the index was written alone
 
     def happens(self, event: str) -> None:
         if event == self.stop:
@@ -227,12 +230,17 @@ def reporting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reporting:
     monkeypatch.setenv("LABKIT_LOCK", str(tmp_path / "lock"))
     monkeypatch.setattr(make, "choose_profile", lambda *_: profile)
     monkeypatch.setattr(make, "this_host", lambda: HOST)
-    monkeypatch.setattr(make, "write_site", lambda *_: None)
     monkeypatch.setattr(plan, "planned_trials", lambda notebook, about: trials_of(notebook.stem, about["scale"]))
     made = Reporting(Store(tmp_path / "cpu"))
     monkeypatch.setattr(module, "measure", made.measure)
     monkeypatch.setattr(make, "write_pages", made.write_pages)
+    monkeypatch.setattr(make, "write_site", lambda *_, judges: made.judged.append(judges))
     return made
+
+
+def test_claims_are_judged_as_a_round_begins_and_not_after_each_of_its_studies(reporting: Reporting) -> None:
+    reporting.report()
+    assert reporting.judged == [True, False, True], "round 0, its first study, round 1, whose studies have pages"
 
 
 ROUND_0 = ["measure 01 smoke 1", "measure 02 smoke 1", "render 01,02 smoke"]

@@ -142,8 +142,8 @@ def make_report(request: Request) -> int:
             if number == 1 and study in begun_small:
                 rendered([study], waiting=waiting)
                 renewed.add(study)
-            elif waiting:  # the index exists from the first study on
-                write_site(report, session.profile, session.host, waiting)
+            elif waiting:  # the index exists from the first study on, and verdicts change with the pages
+                write_site(report, session.profile, session.host, waiting, judges=not study)
 
         if session.scale != SMALL and rounds.expected_s and 0 not in rounds.expected_s:
             # The report that measured round 0 or 1 may have ended before it rendered the pages.
