@@ -19,7 +19,7 @@ from workbook.runner.forked import ForkedWorker, ParentGone, end_parent
 from workbook.trials.trial import Trial
 
 RUN = 7
-FAULTS = ("kill_with_fork", "segfault", "raises")
+FAULTS = ("torch/kill_with_fork", "torch/segfault", "torch/raises")
 BEGINNING = ("told", "inherited", "signals", "start_method", "leads_group", "descriptors", "folder", "threads")
 
 
@@ -57,8 +57,7 @@ def parent_of(environment: dict[str, str], tmp_path: Path, number: int = RUN) ->
 
 @pytest.mark.usefixtures("empty_pytorch")
 def test_workers_of_a_run_share_a_parent_and_other_runs_have_another(tmp_path: Path) -> None:
-    first, again, other = (parent_of({}, tmp_path, number) for number in (RUN, RUN, RUN + 1))
-    assert first == again != other
+    assert parent_of({}, tmp_path) == parent_of({}, tmp_path) != parent_of({}, tmp_path, RUN + 1)
 
 
 @pytest.mark.usefixtures("empty_pytorch")
@@ -77,10 +76,8 @@ def test_a_report_forks_its_workers_and_a_notebook_starts_them(tmp_path: Path) -
 
 def test_a_forked_worker_begins_and_fails_as_another_does(tmp_path: Path) -> None:
     """Variables, folder, signals, descriptors, threads and the start method of its own processes are the same."""
-    trials = [*sound(len(FAULTS) + 1), trial("torch/settings")]
-    for place, fault in enumerate(FAULTS):
-        trials.insert(2 * place + 1, trial(f"torch/{fault}"))
-    began, ended = {}, {}
+    faulty = [each for pair in zip(sound(len(FAULTS)), map(trial, FAULTS), strict=True) for each in pair]
+    trials, began, ended = [*faulty, trial("torch/settings")], {}, {}
     with nothing_left_running():
         for way, rounds in (("started", None), ("forked", [1])):
             run(listed_for(trials), tmp_path / way, rounds=rounds)
@@ -103,15 +100,14 @@ def test_a_forked_worker_that_hangs_ends_with_its_children(tmp_path: Path) -> No
 @pytest.mark.usefixtures("empty_pytorch")
 def test_without_its_parent_a_worker_ends_and_the_others_start_by_themselves(tmp_path: Path) -> None:
     worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
-    assert is_forked_now(worker.pid)
+    assert worker.pid in [process.pid for process in workers_now() if is_forked(process)]
     worker._parent._process.kill()
     worker._parent._process.wait()
     assert worker.poll() == -signal.SIGKILL
     worker.stdin.close()
-    with pytest.raises(ParentGone):
-        ForkedWorker(RUN, os.environ, tmp_path / "log")
-    with pytest.raises(ParentGone):
-        ForkedWorker(RUN, os.environ, tmp_path / "log")
+    for _ in range(2):
+        with pytest.raises(ParentGone):
+            ForkedWorker(RUN, os.environ, tmp_path / "log")
     assert parent_of({}, tmp_path, RUN + 1), "the next run has a parent again"
 
 
@@ -126,9 +122,8 @@ def test_a_parent_that_cannot_import_costs_no_trial(empty_pytorch: Path, tmp_pat
 @pytest.mark.usefixtures("empty_pytorch")
 def test_an_answer_that_an_interrupt_left_unread_is_no_answer_to_the_next_request(tmp_path: Path) -> None:
     worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
-    parent = worker._parent
-    parent._asked += 1
-    parent._socket.send(f'[{parent._asked}, {{"exit_code_of": {worker.pid}}}]'.encode())
+    worker._parent._asked += 1
+    worker._parent._socket.send(f'[{worker._parent._asked}, {{"exit_code_of": {worker.pid}}}]'.encode())
     os.killpg(worker.pid, signal.SIGKILL)
     assert worker.wait(10) == -signal.SIGKILL
 
@@ -151,8 +146,3 @@ assert [name for name in sys.modules if name.startswith("workbook.")] == ["workb
 def has_parent() -> bool:
     """Return whether this process has a parent of workers that can fork."""
     return forked._parent is not None
-
-
-def is_forked_now(pid: int) -> bool:
-    """Return whether a process is listed among the forked workers of this test."""
-    return any(process.pid == pid and is_forked(process) for process in workers_now())
