@@ -211,13 +211,12 @@ def settings(trial: Trial, data: object) -> Steps:
     told = {name: os.environ.get(name) for name in (*TOLD, *MEMORY)}
     inherited = [name for name in OF_USER if name in os.environ]
     steps.facts |= {"told": told, "inherited": inherited, "loaded": loaded, "pid": os.getpid()}
+    descriptors = sorted(int(link.name) for link in Path("/proc/self/fd").iterdir())
     steps.facts |= {
         "signals": {number.name: str(signal.getsignal(number)) for number in signal.Signals},
         "start_method": multiprocessing.get_start_method(),
         "leads_group": os.getpgrp() == os.getpid(),
-        "descriptors": sorted(int(link.name) for link in Path("/proc/self/fd").iterdir())[
-            :-1
-        ],  # the last lists the folder
+        "descriptors": descriptors[:-1],  # the last lists the folder of descriptors
         "folder": str(Path.cwd()),
         "threads": threading.active_count(),
     }

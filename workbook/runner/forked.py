@@ -127,8 +127,3 @@ class ForkedWorker:
                 raise TimeoutError
             time.sleep(POLL_S)
         return code
-
-    def kill(self) -> None:
-        """Kill the worker unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
