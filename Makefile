@@ -117,7 +117,7 @@ picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (
 	@HW=h200 $(LABKIT) render
 	@"$$LABKIT_PYTHON" -m tests.browser.picture
 
-test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (under ten minutes on two cores)
+test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (about five minutes on two cores)
 	@"$$LABKIT_PYTHON" -m tests -m "not thorough"
 
 test-all: $(INSTALLED)  ## all tests, those of a GPU where there is one (twenty minutes; LABKIT_SLOW=1 adds the longest)

@@ -33,29 +33,44 @@ _LEFT_OUT = (
     ("workbook/test_hostile_input.py::test_each_lie_gets_one_sentence_in_bounded_memory[", "half series an"),
     (
         "workbook/test_runner.py::test_a_",
-        "failing_trial repeated_call_resumes trial_that_hangs worker_and worker_that_sends",
+        "configuration_that failing_trial gate_that repeated_call second trial_measured trial_that_hangs worker_",
     ),
-    ("workbook/test_runner.py::test_", "a_second_measurement a_trial_measured_while what_one_study"),
-    ("workbook/test_forked.py::test_a_", "forked_worker parent_that_cannot"),
-    ("workbook/test_telemetry.py::test_", "a_sampler_killed a_stopped a_restarted the_sampler_ends"),
+    ("workbook/test_runner.py::test_", "records_of_another rounds_measure what_one_study"),
+    ("workbook/test_forked.py::test_a_", "forked_worker parent_that_cannot report_forks"),
+    (
+        "workbook/test_telemetry.py::test_",
+        "a_reading_that_fails a_sampler_killed a_stopped a_restarted the_energy_of the_sampler_ends",
+    ),
+    ("workbook/test_", "other_load.py::test_runs_beside readers.py::test_a_killed_worker"),
     ("workbook/test_ranks.py::test_", "ranks_that_find a_rank_that_hangs the_ranks_end"),
     # Passes with PyTorch, trainings, and large networks where smaller ones show the same.
     ("workbook/test_", "ranks.py@measured nodes.py@measured gan.py@measured readers.py@measured state.py@compiled"),
     ("workbook/test_", "exchanged_bytes.py taking_traces.py trained_weights.py buckets.py::test_two_ranks_that_share"),
     ("workbook/test_", "workloads.py::test_training_learns small_network.py::test_the_mlp_learns"),
     ("workbook/test_training_runs.py::test_", "the_records_of_a_training_run each_pass_of"),
+    ("workbook/test_engines.py::test_", "a_restarted_training_run a_tuned_run_after"),
+    ("workbook/test_", "one_process.py stored_cold.py own_module.py::test_a_changed_helper"),
+    ("workbook/test_", "studies_training.py::test_configurations_that own_network.py::test_later_rounds"),
     ("workbook/test_own_network.py::test_", "the_flop a_decode_step samples_that_differ a_training"),
     ("workbook/test_inference.py::test_an_engine_predicts_what_the_baseline_predicts[", "vgg16"),
     ("labkit/test_models.py::test_a_model_at_32x32_gives_a_logit_per_class[", "vgg"),
     ("labkit/test_models.py::test_a_classifier_takes_other_sizes_than_its_own[", "128"),
     ("labkit/test_models.py::test_counts_of_other_classifiers_are_the_published_ones[", "re"),
-    # Simulations over thousands of draws, pages for other networks, and counts over all records.
+    # Simulations over thousands of draws, pages of cut records and other networks, and counts over all records.
     ("workbook/test_verdicts.py::test_", "many_cases a_true_ratio a_trend_of_a_tie over_three_hosts across_hosts"),
     ("workbook/test_verdicts.py::test_", "a_ratio_far"),
-    ("notebooks/test_", "record_sets.py::test_the_ start_here.py::test_the_outputs"),
-    ("notebooks/test_record_sets.py::test_a_peak_in_another_precision_changes_no_number_of_a_page[", "06 10"),
+    ("notebooks/test_", "record_sets.py start_here.py::test_the_outputs"),
+    (
+        "notebooks/test_report.py::test_",
+        "a_change_of_code a_failing_notebook_does_not_stop_the_other[04 a_record_more a_users_imagenet32 "
+        "other_parameters pages_link rendering_without",
+    ),
+    ("browser/test_site.py::test_", "a_dark_screen every_page_has_the_same no_kind_of_page"),
+    ("workbook/test_", "studies_comparison.py::test_a_baseline_is studies_comparison.py::test_a_failed"),
+    ("workbook/test_show_plots.py::test_", "a_figure_can_be_drawn_of_any"),
     ("workbook/test_predict.py::test_", "the_promised nothing_of within_a_chip a_prediction"),
-    ("workbook/test_", "claims_can_be_tested.py committed_verdicts.py::test_a_reader results.py::test_the_long_tables"),
+    ("workbook/test_", "claims_can_be_tested.py results.py::test_the_long_tables"),
+    ("workbook/test_committed_verdicts.py::test_", "a_reader each_claim_that_is_not_replicated_or_open_has_a_reason[h"),
     ("workbook/test_", "prices.py trace_reading.py::test_rows_do_not"),
     # Other libraries, and interpreters, kernels and processes of their own.
     (
@@ -66,7 +81,8 @@ _LEFT_OUT = (
         "workbook/test_",
         "torchvision_import.py openvino_on_cpu.py openvino_inference.py setup.py::test_the_doctor_finds",
     ),
-    ("", "labkit/test_wheel.py browser/test_jupyterlab.py workbook/test_environment.py::test_a_compiler_that_compiles"),
+    ("", "labkit/test_page.py labkit/test_wheel.py browser/test_jupyterlab.py"),
+    ("workbook/test_environment.py::test_a_", "compiler_that_compiles"),
     ("notebooks/test_", "settings.py::test_settings settings.py::test_make_lab"),
     ("notebooks/test_notebooks.py::test_a_notebook_that_fails_is_never_called_ok[", "hangs"),
 )

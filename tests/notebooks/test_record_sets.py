@@ -1,8 +1,7 @@
 """Tests that every page is right at every moment of a report, on any machine: it is made, and shows no empty value.
 
-`cuts` makes the record sets. `make test` runs each notebook on one of them. `make test-all` runs a fifth of the pairs
-of record set and page of one profile: each record set meets a few pages, and each page a few record sets. LABKIT_SLOW=1
-runs all pairs of all profiles.
+`cuts` makes the record sets. `make test-all` runs a fifth of the pairs of record set and page of one profile: each
+record set meets a few pages, and each page a few record sets. LABKIT_SLOW=1 runs all pairs of all profiles.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ STUDY_WORDS = 420  # that a study's page may have in sight
 CUT_WORDS = 460  # of a cut set of records, whose tables say "one run" beside each value
 SITE = "site"  # index, claims, papers, and machines and software
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
-OFTEN, ONE_IN = "h200", 5  # the profile of `make test` and `make test-all`, and the share of its pairs in the latter
-ONCE = ("half of round 1", "equal machines, two runs")  # record sets of `make test`, which its pages meet in turn
+OFTEN, ONE_IN = "h200", 5  # the profile of `make test-all`, and the share of its pairs
 
 SLOW_TOO = os.environ.get(SLOW) == "1"
 
@@ -130,10 +128,8 @@ def pairs() -> Iterator[Any]:
         pages = [notebook.stem for notebook in NOTEBOOKS if notebook.stem in {*recorded, *OF_ALL}] + [SITE]
         for place, cut in enumerate(CUTS):
             for number, page in enumerate(pages):
-                once = hw == OFTEN and page != SITE and cut == ONCE[number % len(ONCE)]
-                if once or SLOW_TOO or (place + number) % ONE_IN == 0:
-                    marks: Any = [] if once else pytest.mark.thorough
-                    yield pytest.param(hw, cut, page, marks=marks, id=f"{hw}-{cut}-{page}")
+                if SLOW_TOO or (place + number) % ONE_IN == 0:
+                    yield pytest.param(hw, cut, page, id=f"{hw}-{cut}-{page}")
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +198,6 @@ def one_round(tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
     return RecordSet.written(tmp_path_factory.mktemp("reports"), OFTEN, CUTS["round 1"])
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("variant", "notebook"), valued_pages())
 def test_a_page_takes_any_values(
     variant: str, notebook: Path, one_round: RecordSet, monkeypatch: pytest.MonkeyPatch

@@ -301,7 +301,7 @@ def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
 
 
 @pytest.mark.parametrize("pace", [0.5, 3.0])
-def test_a_scale_without_records_is_planned_at_the_pace_of_round_0(pace: float) -> None:
+def test_a_scale_without_records_is_planned_at_the_pace_of_round_0_if_that_is_slow(pace: float) -> None:
     """Starting, building and compiling change with the machine; the warm-up and the timed part last as they are set."""
     first, trials = settings(), [Trial(device="cpu", engine=engine, batch=8) for engine in ("eager", "compile")]
     larger = first.model_copy(update={"timing": first.timing.model_copy(update={"warmup_s": 20.0, "timed_s": 100.0})})
@@ -315,7 +315,7 @@ def test_a_scale_without_records_is_planned_at_the_pace_of_round_0(pace: float) 
     ]
     sized = [replace(small, batch=64) for small in trials]
     assert estimate_s(sized, larger, made, "quick") == pytest.approx(
-        1.5 + 2 * 120.0 + pace * sum(planned_s(of, larger) - 120.0 for of in sized)
+        1.5 + 2 * 120.0 + max(1.0, pace) * sum(planned_s(of, larger) - 120.0 for of in sized)
     )
     failed = [record.model_copy(update={"status": "crashed", "wall_s": 900.0}) for record in made]
     assert expected_s(sized, larger, failed, "quick") == {of.key: planned_s(of, larger) for of in sized}

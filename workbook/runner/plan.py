@@ -124,7 +124,8 @@ def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
     Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither. A trial
     without a record of its own takes as long as on other data: a plan for other hardware knows no data. A trial that
     this machine could not run is expected to be refused again. Without such records, `planned_s` counts at the pace of
-    all records, of which those of round 0 are the first.
+    all records, of which those of round 0 are the first. Its small configurations show that a machine is slow, and not
+    that it is fast: they hardly compile, and their steps are short.
     """
     trials, wall_s = list(trials), dict[str | Trial, list[float]]()
     records = latest(records) if trials else []
@@ -134,7 +135,8 @@ def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
             for key in (record.key, without_data(record.as_trial)):
                 wall_s.setdefault(key, []).append(record.wall_s)
     recorded = {t.key: wall_s.get(t.key) or wall_s.get(without_data(t)) for t in trials}
-    pace = 1.0 if all(recorded.values()) else pace_of(records, of_pass)
+    least = 0.0 if any(record.scale == scale for record in records) else 1.0
+    pace = 1.0 if all(recorded.values()) else max(least, pace_of(records, of_pass))
     return {t.key: median(seconds) if (seconds := recorded[t.key]) else planned_s(t, of_pass, pace) for t in trials}
 
 
