@@ -39,9 +39,9 @@ _LEFT_OUT = (
     ("workbook/test_forked.py::test_a_", "forked_worker parent_that_cannot report_forks"),
     (
         "workbook/test_telemetry.py::test_",
-        "a_reading_that_fails a_sampler_killed a_stopped a_restarted the_energy_of the_sampler_ends",
+        "a_reading_that_fails a_sampler_killed a_stopped a_restarted the_sampler_ends",
     ),
-    ("workbook/test_", "other_load.py::test_runs_beside readers.py::test_a_killed_worker"),
+    ("workbook/test_", "lifetime.py::test_a_closed other_load.py::test_runs_beside readers.py::test_a_killed_worker"),
     ("workbook/test_ranks.py::test_", "ranks_that_find a_rank_that_hangs the_ranks_end"),
     # Passes with PyTorch, trainings, and large networks where smaller ones show the same.
     ("workbook/test_", "ranks.py@measured nodes.py@measured gan.py@measured readers.py@measured state.py@compiled"),
