@@ -83,7 +83,7 @@ _WORD = "<i8"
 LARGEST_FACT = 1e100  # with larger numbers, products would not be finite
 MOST_PASSES = 10_000  # of a trial in a plan
 # The fields of a trial that every record has had, and that pages read without a default.
-_OF_EVERY_TRIAL = ("workload", "model", "classes", "framework", "device", "devices")
+_OF_EVERY_TRIAL = ("workload", "model", "classes", "data", "framework", "device", "devices")
 
 # `withdrawn`: a result that was found to be wrong after it was recorded, and removed, with the reason.
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported", "withdrawn"]
