@@ -316,6 +316,19 @@ def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) ->
     assert str(tmp_path) not in session.store.path(HOST.id, YOUR_NETWORK).read_text()
 
 
+@pytest.mark.parametrize("workload", ["own_training", "own_prediction"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_eager_steps_of_a_network_are_seen_once(tmp_path: Path, workload: str, precision: str) -> None:
+    """Seeing them takes ten of the steps that are timed, and a large network's last for seconds on a CPU."""
+    name, store = file_with(tmp_path, ""), Store(tmp_path / "cpu")
+    session = Session(profile=tiny_profile(passes=2), host=HOST, store=store, scale="quick", network=name)
+    measure([trial_of(name, workload=workload, precision=precision)], study=YOUR_NETWORK, session=session)
+    first, *later = store.read(YOUR_NETWORK, HOST.id)
+    assert first.facts["gate"]["steps"] and "gate_passed_in" not in first.facts
+    assert later and all(record.facts["gate_passed_in"] == first.process.id for record in later)
+    assert all(record.status == "ok" and "gate" not in record.facts for record in [first, *later][1:])
+
+
 def test_a_report_fails_with_the_reason_if_no_step_of_the_network_ran(tmp_path: Path) -> None:
     name = file_with(tmp_path, "def build(): raise ValueError('weights:\\n not found')")
     session = Session(profile=tiny_profile(), host=HOST, store=Store(tmp_path / "cpu"), scale="smoke", network=name)
