@@ -78,6 +78,7 @@ CUT_OFF = {
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
     ("h200", "14_today", "89bb84c108db"): 138,
     ("h200", "14_today", "05369192f117"): 96,
+    ("h200", "14_today", "76cd9c110e85"): 125,
     ("h100", "08_quantization", "1578a499d0c8"): 1,
     ("h100", "09_profile", "5986c7f97bad"): 78,
     ("h100", "09_profile", "3eaba35b6c3d"): 59,

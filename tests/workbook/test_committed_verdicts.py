@@ -10,8 +10,9 @@ import pytest
 
 from tests.committed import committed_reports
 from workbook.claims import Findings
+from workbook.claims.evidence import FEWEST_RUNS
 from workbook.claims.reports import evidence, verdicts
-from workbook.claims.verdict import FEWEST_RUNS, TESTED
+from workbook.claims.verdict import TESTED
 from workbook.paths import ROOT
 from workbook.results import difference, load, ratio
 from workbook.studies import batch_runs

@@ -1191,6 +1191,19 @@ def test_an_eager_loop_is_judged_over_three_equal_hosts() -> None:
     assert (alone.verdict, alone.scope, only_case(alone).n) == (YES, ONE_HOST, 3)
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_values_that_no_host_changes_are_judged_over_hosts_if_passes_are_too_few(passes: int) -> None:
+    of_hosts = hosts(*({GRAPH64: even(100)[:passes], GRAPH256: even(rate)[:passes]} for rate in (200, 202, 204)))
+    over = a_test(shape="ratio", at_least=1.5, over={"batch": 256}, under={"batch": 64})
+    finding = judged_on(of_hosts, over)
+    case = only_case(finding)
+    assert (finding.verdict, finding.scope, case.n) == (YES, "", 3 * passes)
+    logs = np.log([2.0, 2.02, 2.04])
+    low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
+    assert interval(case) == pytest.approx(tuple(np.exp([low, logs.mean(), high])), rel=1e-3)
+    assert judged_on(of_hosts[:2], over).verdict == OPEN
+
+
 def test_levels_and_gains_of_eager_loops_are_over_hosts_too() -> None:
     of_hosts = hosts(*({B64: even(100 * f), B128: even(200 * f), B256: even(250 * f)} for f in (1, 2, 4)))
     level = judged_on(of_hosts, a_test(shape="level", at_least=300, select={"batch": 64}))

@@ -4,7 +4,8 @@ An effect is formed by `workbook.results.estimates`, from the rows of `Results.f
 can repeat it with `workbook.ratio`.
 
 Speed and power of an eager loop differ between equal machines by more than between passes. Such values are judged over
-hosts where three or more equal hosts have them, else over the passes of the host that the page shows.
+hosts where three or more equal hosts have them, else over the passes of the host that the page shows. Other values are
+judged over hosts only if that host has too few passes for a verdict.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 # Fields that only a trial of several devices can set.
 BETWEEN_DEVICES = tuple(name for name in fields_of(Exchange) if name != "devices")
+FEWEST_RUNS = 3  # of a verdict; an interval of two runs is mostly that of Student's t with one degree of freedom
 OVER_HOSTS_FROM = 3  # the first protocol whose records are judged over hosts
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
@@ -281,9 +283,10 @@ def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
     """Return the rows of each side that an effect of these metrics is formed from.
 
     They are of all equal hosts that every side of a profile has, if these are `HOSTS` or more and a value depends on
-    the host. Else they are of the shown host.
+    the host, or the shown host has fewer passes than a verdict needs. Else they are of the shown host.
     """
-    if any(side.depends_on_host(metric) for side, metric in wanted):
+    few = any(0 < side.rows[metric].count() < FEWEST_RUNS for side, metric in wanted)
+    if few or any(side.depends_on_host(metric) for side, metric in wanted):
         pooled = [
             (side.field("profile"), (rows := side.rows_of_equal_hosts).loc[rows[metric].notna(), [*PAIRED_BY, metric]])
             for side, metric in wanted

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from workbook.claims.evidence import Evidence, Side, select
+from workbook.claims.evidence import FEWEST_RUNS, Evidence, Side, select
 from workbook.claims.papers import Paper
 from workbook.claims.schema import ACROSS, FASTEST, OTHERS, Claim, Test
 from workbook.claims.scope import not_judged, scope
 from workbook.claims.shapes import SHAPES
-from workbook.claims.verdict import FEWEST_RUNS, Case, Finding, Judged, Verdict
+from workbook.claims.verdict import Case, Finding, Judged, Verdict
 from workbook.claims.words import choice_words, device_titles, field_name
 from workbook.registry import STUDIES
 from workbook.words import listing

@@ -10,10 +10,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
-from workbook.claims.evidence import Side
+from workbook.claims.evidence import FEWEST_RUNS, Side
 from workbook.claims.papers import Paper
 from workbook.claims.schema import OTHERS, Test
-from workbook.claims.verdict import FEWEST_RUNS, Case, Judged
+from workbook.claims.verdict import Case, Judged
 from workbook.registry import find_metric
 from workbook.results.from_trace import OF_PIECES, trace_of
 from workbook.results.study_records import image_set

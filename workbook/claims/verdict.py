@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbook.claims.effects import is_by_image
-from workbook.claims.evidence import Side
+from workbook.claims.evidence import FEWEST_RUNS, Side
 from workbook.claims.papers import Paper
 from workbook.claims.schema import Claim, Group, Mark, Test
 from workbook.claims.words import Kind, shown_effect
@@ -19,7 +19,6 @@ from workbook.trials.trial import Trial
 Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
 DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")  # the first one present decides
-FEWEST_RUNS = 3  # of a verdict; an interval of two runs is mostly that of Student's t with one degree of freedom
 MARKS: dict[Group, str] = {
     "replicated": "✓",
     "direction replicated": "◧",

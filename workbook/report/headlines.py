@@ -16,8 +16,9 @@ from markupsafe import Markup
 
 from labkit.files import replacing
 from workbook.claims import GROUPS, Findings
+from workbook.claims.evidence import FEWEST_RUNS
 from workbook.claims.papers import load_papers
-from workbook.claims.verdict import FEWEST_RUNS, TESTED
+from workbook.claims.verdict import TESTED
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
 from workbook.results import as_in_report, estimate, ratio

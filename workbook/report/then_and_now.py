@@ -10,11 +10,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from workbook.claims import Case, Findings
-from workbook.claims.evidence import select
+from workbook.claims.evidence import FEWEST_RUNS, select
 from workbook.claims.papers import Paper
 from workbook.claims.schema import Group, Test, Value
 from workbook.claims.stories import StoryFigure
-from workbook.claims.verdict import FEWEST_RUNS
 from workbook.claims.words import choice_words
 from workbook.hardware.profile import load_profile
 from workbook.registry import METRICS
