@@ -50,6 +50,7 @@ class Feature:
     library: str = ""
 
 
+@cache
 def features() -> list[Feature]:
     """Return the features in the order of the file."""
     listed = yaml.safe_load((ROOT / "workbook" / "features.yaml").read_text(encoding="utf-8"))

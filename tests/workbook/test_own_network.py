@@ -316,17 +316,18 @@ def test_records_have_rates_in_samples_and_tokens_and_no_path(tmp_path: Path) ->
     assert str(tmp_path) not in session.store.path(HOST.id, YOUR_NETWORK).read_text()
 
 
-@pytest.mark.parametrize("workload", ["own_training", "own_prediction"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("workload", "precision"), [("own_training", "fp32"), ("own_prediction", "bf16")])
 def test_the_eager_steps_of_a_network_are_seen_once(tmp_path: Path, workload: str, precision: str) -> None:
     """Seeing them takes ten of the steps that are timed, and a large network's last for seconds on a CPU."""
     name, store = file_with(tmp_path, ""), Store(tmp_path / "cpu")
     session = Session(profile=tiny_profile(passes=2), host=HOST, store=store, scale="quick", network=name)
     measure([trial_of(name, workload=workload, precision=precision)], study=YOUR_NETWORK, session=session)
-    first, *later = store.read(YOUR_NETWORK, HOST.id)
-    assert first.facts["gate"]["steps"] and "gate_passed_in" not in first.facts
-    assert later and all(record.facts["gate_passed_in"] == first.process.id for record in later)
-    assert all(record.status == "ok" and "gate" not in record.facts for record in [first, *later][1:])
+    records = store.read(YOUR_NETWORK, HOST.id)
+    seen = [record for record in records if record.pass_number == 1]  # two beside other load, which repeats a run
+    assert len(seen) < len(records) and all(record.facts["gate"]["steps"] for record in seen)
+    for record in records[len(seen) :]:
+        assert record.status == "ok" and "gate" not in record.facts
+        assert record.facts["gate_passed_in"] in {earlier.process.id for earlier in seen}
 
 
 def test_a_report_fails_with_the_reason_if_no_step_of_the_network_ran(tmp_path: Path) -> None:
@@ -393,7 +394,10 @@ def test_the_flop_of_a_prediction_are_the_published_ones(name: str, published: f
 
 
 # Weights as torchvision's documentation and the GPT-2 paper's small network with padded words have them.
-@pytest.mark.parametrize(("name", "parameters"), [("vit_b_16", 86_567_656), ("gpt2_124m", 124_475_904)])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("vit_b_16", 86_567_656), pytest.param("gpt2_124m", 124_475_904, marks=pytest.mark.slow)],
+)
 def test_a_training_holds_its_weights_four_times_in_fp32(name: str, parameters: int) -> None:
     network = open_today(name)
     source = source_hash_of_file(network.path) if network.path else ""
