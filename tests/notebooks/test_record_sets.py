@@ -1,6 +1,6 @@
 """Tests that every page is right at every moment of a report, on any machine: it is made, and shows no empty value.
 
-`cuts` makes the record sets. `make test-all` runs an eighth of the pairs of record set and page of one profile: each
+`cuts` makes the record sets. `make test-all` runs a tenth of the pairs of record set and page of one profile: each
 record set meets a few pages, and each page a few record sets. LABKIT_SLOW=1 runs all pairs of all profiles.
 """
 

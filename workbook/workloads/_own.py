@@ -112,7 +112,7 @@ class OwnWorkload(Workload):
             if self._compares:
                 self._expected = own_gate.see(plain)
                 self._check_precision(first)
-                if self._is_reference:  # later runs of these steps need not be seen again
+                if self._is_reference:  # later runs need not check these steps again
                     self.facts["gate"] = {"steps": len(self._expected.losses) or 1, **self.facts.get("gate", {})}
         plain.restart(self._initial)
         if not self._is_reference:
