@@ -109,13 +109,26 @@ def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: py
     assert behind.set_index("batch").loc[int(told[3]), "high"] < 0
 
 
+def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[str, Findings]) -> None:
+    judged = [judged for finding in findings["h200"].findings for judged in finding.tests]
+    cases = [case for of_test in judged for case in of_test.cases if case.is_over_hosts and len(case.sides) == 2]
+    for case in cases:
+        assert case.effect is not None
+        hosts = [{results.host_id for results, trial in case.sources if trial == side.trial} for side in case.sides]
+        assert {len(of_side) for of_side in hosts} == {case.effect.hosts}, case.label
+    partial = [side for case in cases for side in case.sides if len(side.equal_hosts) > case.effect.hosts]  # type: ignore[union-attr]
+    assert partial, "some host ran one side alone"
+
+
 def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findings: dict[str, Findings]) -> None:
     judged = [judged for finding in findings["h200"].findings for judged in finding.tests]
     cases = [case for of_test in judged if of_test.test.shape == "ratio" for case in of_test.cases if case.effect]
     over_passes = [case for case in cases if len(case.sides) == 2 and not (case.is_by_image or case.is_least)]
     assert len(over_passes) > 20
+    assert any(case.is_over_hosts for case in over_passes)
     for case in over_passes:
-        sides = [side.rows.assign(side=name) for name, side in zip(("over", "under"), case.sides, strict=True)]
+        of_side = [side.rows_of_equal_hosts if case.is_over_hosts else side.rows for side in case.sides]
+        sides = [rows.assign(side=name) for name, rows in zip(("over", "under"), of_side, strict=True)]
         table = ratio(pd.concat(sides), case.metric, over={"side": "under"}, by="side")
         assert case.effect is not None
         shown = [None if np.isnan(value) else value for value in table[["value", "low", "high"]].iloc[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -156,11 +157,19 @@ class Case:
 
     @property
     def sources(self) -> list[tuple[StudyRecords, Trial]]:
-        """The records behind the case, with the trial that they are of."""
+        """The records behind the case, with the trial that they are of.
+
+        An interval over hosts has no value from a host that only one of a profile's sides has.
+        """
+        if not self.is_over_hosts:
+            return [(side.results, side.trial) for side in self.sides]
+        sides = Counter(side.results.profile.name for side in self.sides)
+        ran = Counter((results.profile.name, results.host_id) for side in self.sides for results in side.equal_hosts)
         return [
             (results, side.trial)
             for side in self.sides
-            for results in (side.equal_hosts if self.is_over_hosts else [side.results])
+            for results in side.equal_hosts
+            if ran[results.profile.name, results.host_id] > 1 or sides[results.profile.name] == 1
         ]
 
     @property
