@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_a_trial_that_the_kernel_kills_for_memory_costs_only_itself(
 def test_a_lost_gpu_stops_a_report_after_one_failed_trial(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"]}))
-    host = this_host()
+    host = replace(this_host(), id=HOST.id)
     on_gpu = Device(kind="cuda", pattern="H200", count=1)
     profile = tiny_profile().model_copy(update={"device": on_gpu})
     monkeypatch.setattr("tests.faulty.campaign.tiny_profile", lambda **_: profile)

@@ -15,6 +15,7 @@ from workbook.records import Record
 from workbook.records.store import Store
 from workbook.runner import Outcome, measure, order_of_pass
 from workbook.runner.nodes.allocation import Nodes
+from workbook.runner.plan import order_seed
 from workbook.session import Session
 from workbook.trials.trial import Trial
 
@@ -64,9 +65,10 @@ def between_sound_ones(*workloads: str) -> list[Trial]:
     return listed_for(wanted)
 
 
-def listed_for(wanted: list[Trial]) -> list[Trial]:
-    """Return the trials arranged so that pass 1 at scale smoke runs them in the order of `wanted`."""
-    places: list[int] = order_of_pass(range(len(wanted)), study=STUDY, scale="smoke", pass_number=1)  # type: ignore[arg-type]
+def listed_for(wanted: list[Trial], host: str = HOST.id) -> list[Trial]:
+    """Return the trials arranged so that pass 1 at scale smoke on a host runs them in the order of `wanted`."""
+    seed = order_seed(STUDY, "smoke", 1, host)
+    places: list[int] = order_of_pass(range(len(wanted)), seed)  # type: ignore[arg-type]
     listed = dict(zip(places, wanted, strict=True))
     return [listed[place] for place in range(len(wanted))]
 

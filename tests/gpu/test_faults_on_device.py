@@ -12,6 +12,7 @@ import pytest
 
 from tests.faulty.campaign import listed_for
 from tests.gpu.test_on_device import run
+from workbook.hardware.host import this_host
 from workbook.records import Record
 from workbook.trials.trial import NO_DATA, Trial
 
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.gpu
 def around(fault: str) -> list[Trial]:
     """Return two sound trials and a faulty one, arranged so that the faulty one runs second."""
     first, last = (Trial(workload="matmul", size=size, data=NO_DATA) for size in (1024, 2048))
-    return listed_for([first, Trial(workload=f"tests.faulty.{fault}", data=NO_DATA), last])
+    faulty = Trial(workload=f"tests.faulty.{fault}", data=NO_DATA)
+    return listed_for([first, faulty, last], this_host().id)
 
 
 def statuses(made: list[Record]) -> list[str]:

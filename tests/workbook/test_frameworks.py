@@ -169,8 +169,8 @@ def test_the_trials_of_a_framework_are_adjacent_and_none_is_lost_or_repeated() -
     trials = of_each("ok", number=5)
     first = set()
     for number in range(1, 41):
-        seed = order_seed(STUDY, "smoke", number)
-        order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
+        seed = order_seed(STUDY, "smoke", number, HOST.id)
+        order = order_of_pass(trials, seed)
         grouped = by_framework(order, seed)
         assert sorted(each.key for each in grouped) == sorted(each.key for each in trials)
         assert grouped == by_framework(order, seed), "the order follows from the seed in the record"
@@ -210,8 +210,9 @@ def test_each_framework_has_a_process_with_its_own_interpreter_and_environment(
     assert {record.status for record in made} == {"ok"} and rounds_complete(made, "smoke") == 2
     for number in (1, 2):
         of_pass = [record for record in made if record.pass_number == number]
-        order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
-        assert {record.planned.order_seed for record in of_pass} == {order_seed(STUDY, "smoke", number)}
+        seed = order_seed(STUDY, "smoke", number, HOST.id)
+        order = order_of_pass(trials, seed)
+        assert {record.planned.order_seed for record in of_pass} == {seed}
         assert [record.key for record in of_pass] == [t.key for t in by_framework(order, of_pass[0].planned.order_seed)]
         processes = {name: {record.process.id for record in group} for name, group in by_name(of_pass).items()}
         assert all(len(ids) == 1 for ids in processes.values()) and len(set.union(*processes.values())) == 3

@@ -147,9 +147,10 @@ def test_each_pass_has_its_own_reproducible_order(twice: Measured) -> None:
     for number in range(1, 5):
         of_pass = [record for record in made if record.pass_number == number]
         orders[number] = [record.key for record in of_pass]
-        again = order_of_pass(SOUND, study=STUDY, scale="smoke", pass_number=number)
+        seed = order_seed(STUDY, "smoke", number, HOST.id)
+        again = order_of_pass(SOUND, seed)
         assert orders[number] == [item.key for item in again]
-        assert {record.planned.order_seed for record in of_pass} == {order_seed(STUDY, "smoke", number)}
+        assert {record.planned.order_seed for record in of_pass} == {seed}
         assert len({record.process.id for record in of_pass}) == 1
     assert orders[1] != orders[2]
     assert made[0].process.id != made[-1].process.id, "each pass is a fresh process"
@@ -364,10 +365,10 @@ def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measure
     assert twice.left_s["run 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
 
-def test_the_order_depends_on_study_scale_and_pass() -> None:
+def test_the_order_depends_on_study_scale_pass_and_host() -> None:
     trials = sound(12)
-    cases = itertools.product(("01_training", "02_batch_size"), ("smoke", "quick"), (1, 2, 3))
-    orders = [order_of_pass(trials, study=s, scale=c, pass_number=n) for s, c, n in cases]
+    cases = itertools.product(("01_training", "02_batch_size"), ("smoke", "quick"), (1, 2, 3), ("a", "b"))
+    orders = [order_of_pass(trials, order_seed(*case)) for case in cases]
     assert len({tuple(item.size for item in order) for order in orders}) == len(orders)
     assert all(sorted(item.size for item in order) == list(range(1, 13)) for order in orders)
 

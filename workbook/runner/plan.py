@@ -80,7 +80,7 @@ def pass_at(session: Session, study: str, number: int, *, traces: Path | None = 
     return Pass(
         number=number,
         timing=timing.shortened() if short else timing,
-        gap_seed=order_seed(study, scale, number),
+        gap_seed=order_seed(study, scale, number, session.host.id),
         short=short,
         weights=session.weights,
         network=session.network,
@@ -88,15 +88,19 @@ def pass_at(session: Session, study: str, number: int, *, traces: Path | None = 
     )
 
 
-def order_seed(study: str, scale: str, pass_number: int) -> int:
-    """Return the seed of a pass's order. A resumed pass gets the same seed, and each pass has its own."""
-    return int.from_bytes(hashlib.sha256(f"{study}/{scale}/{pass_number}".encode()).digest()[:4], "big")
+def order_seed(study: str, scale: str, pass_number: int, host: str) -> int:
+    """Return the seed of a pass's order. A resumed pass gets the same seed; each pass and each host has its own.
+
+    With one order for all hosts, drift over time would favour the same trials on each, and values pooled over hosts
+    would keep it.
+    """
+    return int.from_bytes(hashlib.sha256(f"{study}/{scale}/{pass_number}/{host}".encode()).digest()[:4], "big")
 
 
-def order_of_pass(trials: Sequence[Trial], *, study: str, scale: str, pass_number: int) -> list[Trial]:
-    """Return the trials in this pass's random order, so that drift over time favours no trial."""
+def order_of_pass(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    """Return the trials in a pass's random order, so that drift over time favours no trial."""
     shuffled = list(trials)
-    random.Random(order_seed(study, scale, pass_number)).shuffle(shuffled)  # noqa: S311 - not for secrets
+    random.Random(seed).shuffle(shuffled)  # noqa: S311 - not for secrets
     return shuffled
 
 

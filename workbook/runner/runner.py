@@ -99,7 +99,7 @@ def measure(
             with watch:
                 for number in numbers:
                     about = pass_at(session, study, number, traces=run.traces)
-                    order = order_of_pass(of_pass[number], study=study, scale=scale, pass_number=number)
+                    order = order_of_pass(of_pass[number], about.gap_seed)
                     planned = Planned(passes=by_hash, order_seed=about.gap_seed, extra=extra)
                     keys = {key for key, of in missing if of == number}
                     later = {after: of_pass[after] for after in numbers if after > number}
