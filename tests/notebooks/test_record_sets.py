@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.conftest import SLOW
 from tests.notebooks.cuts import CUTS, RecordSet, shown_records, write_records
 from workbook import study
 from workbook.hardware.host import this_host
-from workbook.hardware.profile import load_profile
+from workbook.hardware.profile import Profile, load_profile
 from workbook.paths import ROOT
 from workbook.records import Record, short_hash
 from workbook.registry import METRICS, OF_ALL, STUDIES, WHICH_DEVICE, YOUR_NETWORK
@@ -164,6 +165,17 @@ def test_a_page_is_right(
     assert not wrong, "\n".join(wrong)
 
 
+def wrong_on_page(notebook: Path, record_set: RecordSet, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run a page of the profile OFTEN on a record set, and return its wrong texts."""
+    monkeypatch.setenv("LABKIT_REPORTS", str(record_set.folder))
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
+    monkeypatch.setattr("scrapbook.glue", lambda *_: None)
+    here = replace(this_host(), id=record_set.machines.get(notebook.stem) or "0" * 12)
+    monkeypatch.setattr(study, "this_host", lambda **_: here)
+    shown = shown_by(notebook, **({} if notebook.stem in OF_ALL else {"hw": OFTEN, "mode": "render"}))
+    return [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
+
+
 # Values that no sensor, clock or network excludes, put in place of those of a quarter of the metrics each.
 VALUES = {"0": 0.0, "missing": math.nan}
 BASELINES = "0 in the baseline"
@@ -207,15 +219,31 @@ def test_a_page_takes_any_values(
 
     of_results = Results.frame
     monkeypatch.setattr(Results, "frame", frame)
-    monkeypatch.setenv("LABKIT_REPORTS", str(one_round.folder))
-    monkeypatch.setenv(REPORT_VARIABLE, "1")
-    monkeypatch.setattr("scrapbook.glue", lambda *_: None)
-    here = replace(this_host(), id=one_round.machines.get(notebook.stem) or "0" * 12)
-    monkeypatch.setattr(study, "this_host", lambda **_: here)
-    parameters = {} if notebook.stem in OF_ALL else {"hw": OFTEN, "mode": "render"}
-    shown = shown_by(notebook, **parameters)
-    wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
-    assert not wrong, "\n".join(wrong)
+    assert wrong_on_page(notebook, one_round, monkeypatch) == []
+
+
+def lists_of_sweeps() -> Iterator[Any]:
+    pages = [page for page in NOTEBOOKS if page.stem not in (*OF_ALL, YOUR_NETWORK)]
+    sizes = [(page, *size) for page in pages for size in load_profile(OFTEN).sweep(page.stem, "quick").items()]
+    lists = [(page, name) for page, name, value in sizes if isinstance(value, list) and value]
+    for page, name in lists if SLOW_TOO else lists[:: 3 * ONE_IN]:
+        yield pytest.param(page, name, id=f"{page.stem}-{name}")
+
+
+@pytest.mark.parametrize("records", ["round 1", "none"])
+@pytest.mark.parametrize(("notebook", "name"), lists_of_sweeps())
+def test_a_page_takes_a_sweep_with_an_empty_list(
+    notebook: Path, name: str, records: str, one_round: RecordSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep(profile: Profile, of: str, scale: str) -> dict[str, Any]:
+        sizes = copy(of_profile(profile, of, scale))
+        sizes[name] = []
+        return sizes
+
+    of_profile = Profile.sweep
+    monkeypatch.setattr(Profile, "sweep", sweep)
+    of_records = one_round if records != "none" else replace(one_round, folder=tmp_path)
+    assert wrong_on_page(notebook, of_records, monkeypatch) == []
 
 
 def main_of(path: Path) -> str:
@@ -262,7 +290,7 @@ def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatc
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
 
     def named(source: str) -> str:
-        return source.replace('one_of_column(timed, "model", sweep["swept"][0])', '"resnet152"')
+        return source.replace('one_of_column(timed, "model", *sweep["swept"])', '"resnet152"')
 
     outputs = shown_by(ROOT / "notebooks" / "02_batch_size.ipynb", named, hw="h200", mode="render")
     answer = BeautifulSoup(outputs["answer"][0], "html.parser").get_text(" ")

@@ -30,7 +30,7 @@ def trials(lab: Planner, sweep: Sweep, recipe: dict[str, Any]) -> list[Trial]:
     Each batch runs for `epochs` times those of `fixed_budgets` and `scaled_budgets` that do not exceed the updates of
     the smallest batch. The smallest batch also runs for twice as many epochs, so that its accuracy has a course too.
     """
-    smallest = min(sweep["run_batch"])
+    smallest = min(sweep["run_batch"], default=0)
     about = {**recipe, "schedule": "one_cycle", "model": sweep["run_model"], "data": sweep["run_data"]}
     planned: list[Trial] = []
     for batch in sweep["run_batch"]:

@@ -46,7 +46,7 @@ def copied(lab: Planner, sweep: Sweep) -> list[Trial]:
     modes = recipes.predicting(lab.profile.device.kind)
     about = {"model": sweep["copied"], "batch": sweep["copied_batch"], "copies": "included", **_asked(sweep)}
     trials: list[Trial] = []
-    for name in dict.fromkeys(["plain", sweep["engines"][-1]]):
+    for name in dict.fromkeys(["plain", *sweep["engines"][-1:]]):
         trials += lab.trials(**about, **modes[name])
     return trials
 

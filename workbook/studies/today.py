@@ -52,7 +52,7 @@ def _of_network(lab: Planner, kind: str, name: str) -> list[Trial]:
 
 def _axes(mode: Recipe, batches: Sequence[int], sweep: Sweep, *, is_first: bool) -> list[Recipe]:
     is_strict = is_first and mode.get("precision", "fp32") == "fp32" and mode.get("engine", "eager") == "eager"
-    return axes_of(batches if sweep["every_mode"] or is_strict else [max(batches)], sweep)
+    return axes_of(batches if sweep["every_mode"] or is_strict else sorted(batches)[-1:], sweep)
 
 
 def rated(frame: pd.DataFrame) -> pd.DataFrame:

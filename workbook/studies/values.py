@@ -50,10 +50,11 @@ def _interval(estimates: pd.DataFrame, where: Mapping[str, Any]) -> tuple[float,
     return float(value), float(low), float(high)
 
 
-def one_of_column(frame: pd.DataFrame, column: str, value: Any) -> Any:
-    """Return a value as a column holds it: the value itself, or that which pages print so.
+def one_of_column(frame: pd.DataFrame, column: str, *wanted: Any) -> Any:
+    """Return the first of the wanted values as a column holds it: the value itself, or that which pages print so.
 
-    Raise UserError outside a report if the column has values, but not this one. A page says "not measured" instead.
+    Where none is wanted, return the column's first value, None for an empty column. Raise UserError outside a report if
+    the column has values, but not this one. A page says "not measured" instead.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"]})
     >>> one_of_column(frame, "model", "VGG-16"), one_of_column(frame, "model", "resnet50")
@@ -61,6 +62,7 @@ def one_of_column(frame: pd.DataFrame, column: str, value: Any) -> Any:
     """
     check_columns(frame, [column])
     held = list(dict.fromkeys(frame[column].dropna()))
+    value = [*wanted, *held, None][0]
     named = next((one for one in held if value in (one, label(column, one))), value)
     if held and named not in held and not is_report():
         raise UserError(f"no row has {column}={value!r}; here it is {listed(held)}.")

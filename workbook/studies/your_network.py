@@ -61,10 +61,10 @@ def trials(lab: Planner) -> list[Trial]:
 
 def axes_of(batches: Sequence[int], sweep: Sweep) -> list[Recipe]:
     """Return the axes of a network's trials: the largest batch with its trace and its energy, and the other batches."""
-    largest = max(batches)
+    ordered = sorted(set(batches))
     return [
-        {"batch": largest, **{name: sweep[name] for name in ("traced_iterations", "energy_windows")}},
-        {"batch": [batch for batch in batches if batch != largest]},
+        {"batch": ordered[-1:], **{name: sweep[name] for name in ("traced_iterations", "energy_windows")}},
+        {"batch": ordered[:-1]},
     ]
 
 
