@@ -10,7 +10,12 @@ import pytest
 from labkit.data import DataSet, open_data
 from tests.gpu.slow import slow
 from tests.prepared import predicting
+from workbook.engines.state import peak_memory
 from workbook.errors import GateError
+from workbook.runner.preparing import Data, prepared_workload
+from workbook.trials.own_module import source_hash_of_file
+from workbook.trials.today import open_today
+from workbook.trials.trial import NO_DATA, Trial
 from workbook.workloads import _weights
 
 pytestmark = pytest.mark.gpu
@@ -81,3 +86,25 @@ def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     assert file.stat().st_mtime_ns == written_ns, "the weights come from the file"
     assert (captured.weights_sha256, captured.images_sha256) == (plain.weights_sha256, plain.images_sha256)
     assert float((captured.hits("top1") != plain.hits("top1")).mean()) < 0.05
+
+
+def test_a_peak_holds_nothing_of_the_correctness_check() -> None:
+    network = open_today("llama_1b")
+    assert network.path
+    trial = Trial(
+        workload="own_prediction",
+        model="llama_1b",
+        workload_source=source_hash_of_file(network.path),
+        batch=8,
+        data=NO_DATA,
+        precision="bf16",
+        memory_format="channels_last",
+    )
+    peaks = []
+    for gate_passed in (False, True):
+        workload, _ = prepared_workload(trial, 1, Data(), print, print, gate_passed=gate_passed)
+        workload.step()
+        peaks.append(peak_memory("cuda")["memory_bytes"])
+        workload.close()
+        del workload
+    assert peaks[0] < 1.02 * peaks[1]

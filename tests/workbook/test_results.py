@@ -382,6 +382,11 @@ def test_values_that_the_records_cannot_support_are_missing_with_the_reason(h200
     withdrawn = quantized["framework_peak_bytes"].isna()
     assert withdrawn.any()
     assert (why["framework_peak_bytes"].str.startswith("withdrawn: ") == withdrawn).all()
+    decoded, why = chosen("study == '14_today' and model == 'llama_8b' and engine == 'eager'")
+    assert why["framework_peak_bytes"].str.contains("what the correctness check had left").all() and len(decoded)
+    decoded, _ = chosen("study == '14_today' and model == 'llama_8b' and mode == 'compiled + CUDA graph'")
+    weights = 2 * 7.5e9  # in BF16
+    assert ((decoded["framework_peak_bytes"] > weights) & (decoded["framework_peak_bytes"] < 1.1 * weights)).all()
     trained, why = chosen("study == '04_power' and workload == 'train'")
     assert trained["framework_peak_bytes"].notna().all()
     assert (trained["roofline_fraction"].notna() == (trained["precision"] == "fp32")).all()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
 
-from workbook.engines.state import free_memory, peak_memory
+from workbook.engines.state import free_memory, peak_memory, reset_peak_memory
 
 
 def test_the_memory_of_a_cpu_trial_is_the_resident_set_of_its_process() -> None:
@@ -17,6 +18,21 @@ def test_the_memory_of_a_cpu_trial_is_the_resident_set_of_its_process() -> None:
     facts = peak_memory("cpu")
     assert 2**20 < facts["memory_bytes"] < 2**40
     assert "resident set" in facts["memory_method"]
+
+
+def test_a_peak_begins_without_garbage_in_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Step:
+        def __init__(self) -> None:
+            self.function = self.run  # as a step of a user's network keeps its loss
+
+        def run(self) -> None: ...
+
+    left = weakref.ref(Step())
+    at_reset: list[Any] = []
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: at_reset.append(left()))
+    reset_peak_memory("cuda")
+    assert at_reset == [None]
 
 
 # ---- compiled trials in a separate process: earlier compilations by Dynamo must not matter ---------------------------

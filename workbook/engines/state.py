@@ -72,11 +72,14 @@ _left_bytes: int | None = None
 
 
 def reset_peak_memory(device: str) -> None:
-    """Release cached memory and reset the peak counters on CUDA. Do nothing on a CPU."""
+    """Release garbage and cached memory, and reset the peak counters on CUDA. Do nothing on a CPU.
+
+    The correctness check leaves networks in reference cycles, which a peak would include.
+    """
     if device == "cuda":
         import torch
 
-        torch.cuda.empty_cache()
+        free_memory(device)
         torch.cuda.reset_peak_memory_stats()
 
 

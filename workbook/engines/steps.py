@@ -13,6 +13,7 @@ import torch
 from labkit.data.loaders import Batch
 from workbook.engines.device_loader import AnyLoader, StaticBatch
 from workbook.engines.inference_images import Pool
+from workbook.engines.state import reset_peak_memory
 from workbook.engines.training import Training
 from workbook.storage.readers.reader import FedLoader
 from workbook.trace.profiler import section
@@ -39,7 +40,7 @@ def record(
         feed()
     torch.cuda.synchronize()
     before()
-    torch.cuda.reset_peak_memory_stats()
+    reset_peak_memory("cuda")
     # Other threads (a streaming loader's) may use the device during the capture.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         body()

@@ -8,14 +8,17 @@ from functools import partial
 
 from workbook.records import Record
 from workbook.results import from_result, from_telemetry, roofline
+from workbook.results.from_trace import memory_of
 from workbook.results.missing import Missing, or_none, over, present, why_none
 from workbook.results.study_records import StudyRecords
+from workbook.trials.trial import OWN
 from workbook.words import label
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
 PEAKS = ("memory_bytes", "framework_peak_bytes")  # properties of a configuration, which repeat from pass to pass
 PEAK_REPEATS = 1.02
+CHECK_COLLECTED = "2026-11-29T14"  # UTC; since then the peak begins without the networks of the correctness check
 OF_SHORT = "a short run only times: it has no sensors, trace or queries of its own"
 
 
@@ -58,10 +61,21 @@ def _peak(results: StudyRecords, record: Record, metric: str) -> float:
 
     Until 23 November 2026 a peak could include memory of trials that the same process had run before.
     """
-    peaks = [peak for other in results.ok(record.as_trial) if (peak := or_none(_own, results, other, metric))]
+    if _includes_check(record):
+        raise Missing("withdrawn: it exceeds the traced step's memory by what the correctness check had left")
+    sound = [other for other in results.ok(record.as_trial) if not _includes_check(other)]
+    peaks = [peak for other in sound if (peak := or_none(_own, results, other, metric))]
     if peaks and max(peaks) > PEAK_REPEATS * min(peaks):
         raise Missing("withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations")
     return _own(results, record, metric)
+
+
+def _includes_check(record: Record) -> bool:
+    """Return whether a GPU's peak exceeds the traced step's memory, as it could until `CHECK_COLLECTED`."""
+    if record.trial["workload"] not in OWN or record.trial["device"] == "cpu" or record.started_at >= CHECK_COLLECTED:
+        return False
+    parts = memory_of(record)
+    return "workspace" in parts and record.facts.get("memory_bytes", 0) > PEAK_REPEATS * sum(parts.values())
 
 
 def _power_fraction(results: StudyRecords, record: Record) -> float:
