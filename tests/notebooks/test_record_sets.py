@@ -23,6 +23,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from pandas.api.types import is_numeric_dtype
 
+from labkit.errors import UserError
 from tests.conftest import SLOW
 from tests.notebooks.cuts import CUTS, RecordSet, shown_records, write_records
 from workbook import study
@@ -165,14 +166,16 @@ def test_a_page_is_right(
     assert not wrong, "\n".join(wrong)
 
 
-def wrong_on_page(notebook: Path, record_set: RecordSet, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Run a page of the profile OFTEN on a record set, and return its wrong texts."""
+def wrong_on_page(
+    notebook: Path, record_set: RecordSet, monkeypatch: pytest.MonkeyPatch, **parameters: str
+) -> list[str]:
+    """Run a page of the profile OFTEN, or with other parameters, on a record set, and return its wrong texts."""
     monkeypatch.setenv("LABKIT_REPORTS", str(record_set.folder))
     monkeypatch.setenv(REPORT_VARIABLE, "1")
     monkeypatch.setattr("scrapbook.glue", lambda *_: None)
     here = replace(this_host(), id=record_set.machines.get(notebook.stem) or "0" * 12)
     monkeypatch.setattr(study, "this_host", lambda **_: here)
-    shown = shown_by(notebook, **({} if notebook.stem in OF_ALL else {"hw": OFTEN, "mode": "render"}))
+    shown = shown_by(notebook, **({} if notebook.stem in OF_ALL else {"hw": OFTEN, "mode": "render", **parameters}))
     return [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
 
 
@@ -224,26 +227,42 @@ def test_a_page_takes_any_values(
 
 def lists_of_sweeps() -> Iterator[Any]:
     pages = [page for page in NOTEBOOKS if page.stem not in (*OF_ALL, YOUR_NETWORK)]
-    sizes = [(page, *size) for page in pages for size in load_profile(OFTEN).sweep(page.stem, "quick").items()]
-    lists = [(page, name) for page, name, value in sizes if isinstance(value, list) and value]
-    for page, name in lists if SLOW_TOO else lists[:: 3 * ONE_IN]:
-        yield pytest.param(page, name, id=f"{page.stem}-{name}")
+    sizes = [
+        (hw, scale, page, *size)
+        for hw, scale in ((OFTEN, "quick"), (OFTEN, "smoke"), ("cpu", "smoke"))
+        for page in pages
+        for size in load_profile(hw).sweep(page.stem, scale).items()
+    ]
+    lists = [case for *case, value in sizes if isinstance(value, list) and value]
+    for hw, scale, page, name in lists if SLOW_TOO else lists[:: 5 * ONE_IN]:
+        yield pytest.param(hw, scale, page, name, id=f"{hw}-{scale}-{page.stem}-{name}")
 
 
 @pytest.mark.parametrize("records", ["round 1", "none"])
-@pytest.mark.parametrize(("notebook", "name"), lists_of_sweeps())
+@pytest.mark.parametrize(("hw", "scale", "notebook", "name"), lists_of_sweeps())
 def test_a_page_takes_a_sweep_with_an_empty_list(
-    notebook: Path, name: str, records: str, one_round: RecordSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hw: str,
+    scale: str,
+    notebook: Path,
+    name: str,
+    records: str,
+    one_round: RecordSet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def sweep(profile: Profile, of: str, scale: str) -> dict[str, Any]:
-        sizes = copy(of_profile(profile, of, scale))
+    def sweep(profile: Profile, of: str, at: str) -> dict[str, Any]:
+        sizes = copy(of_profile(profile, of, at))
         sizes[name] = []
         return sizes
 
     of_profile = Profile.sweep
     monkeypatch.setattr(Profile, "sweep", sweep)
     of_records = one_round if records != "none" else replace(one_round, folder=tmp_path)
-    assert wrong_on_page(notebook, of_records, monkeypatch) == []
+    try:
+        wrong = wrong_on_page(notebook, of_records, monkeypatch, hw=hw, scale=scale)
+    except UserError as error:  # the list had all that the study measures
+        wrong = [] if "the list of configurations is empty" in str(error) else [str(error)]
+    assert wrong == []
 
 
 def main_of(path: Path) -> str:

@@ -114,6 +114,8 @@ def test_a_value_as_printed_names_that_of_the_column(monkeypatch: pytest.MonkeyP
     assert one_of_column(rows, "precision", "BF16") == "bf16" and one_of_column(rows, "model", "VGG-16") == "vgg16"
     with pytest.raises(UserError, match="no row has model='VGG16'; here it is 'vgg16'"):
         one_of_column(rows, "model", "VGG16")
+    assert one_of_column(rows, "model", "alexnet", "vgg16") == "vgg16", "the first that the column holds"
+    assert one_of_column(rows, "model") == "vgg16" and one_of_column(rows[:0], "model") is None
     assert one_of_column(rows[:0], "model", "alexnet") == "alexnet", "a study without records has empty tables"
     monkeypatch.setenv(REPORT_VARIABLE, "1")
     assert one_of_column(rows, "model", "alexnet") == "alexnet", "a page says that it is not measured"

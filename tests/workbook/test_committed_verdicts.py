@@ -115,7 +115,7 @@ def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[s
     for case in cases:
         assert case.effect is not None
         hosts = [{results.host_id for results, trial in case.sources if trial == side.trial} for side in case.sides]
-        assert {len(of_side) for of_side in hosts} == {case.effect.hosts}, case.label
+        assert hosts[0] == hosts[1] and len(hosts[0]) == case.effect.hosts, case.label
     partial = [side for case in cases for side in case.sides if len(side.equal_hosts) > case.effect.hosts]  # type: ignore[union-attr]
     assert partial, "some host ran one side alone"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
 from workbook.claims.effects import is_by_image
-from workbook.claims.evidence import FEWEST_RUNS, Side
+from workbook.claims.evidence import FEWEST_RUNS, Side, samples
 from workbook.claims.papers import Paper
 from workbook.claims.schema import Claim, Group, Mark, Test
 from workbook.claims.words import Kind, shown_effect
@@ -159,17 +158,17 @@ class Case:
     def sources(self) -> list[tuple[StudyRecords, Trial]]:
         """The records behind the case, with the trial that they are of.
 
-        An interval over hosts has no value from a host that only one of a profile's sides has.
+        An interval over hosts of two sides names the hosts of its values. Of more sides it names those of each side.
         """
         if not self.is_over_hosts:
             return [(side.results, side.trial) for side in self.sides]
-        sides = Counter(side.results.profile.name for side in self.sides)
-        ran = Counter((results.profile.name, results.host_id) for side in self.sides for results in side.equal_hosts)
+        wanted = [(side, self.metric) for side in self.sides]
+        rows = samples(*wanted) if len(wanted) == 2 else [samples(of_side)[0] for of_side in wanted]
         return [
             (results, side.trial)
-            for side in self.sides
+            for side, of_side in zip(self.sides, rows, strict=True)
             for results in side.equal_hosts
-            if ran[results.profile.name, results.host_id] > 1 or sides[results.profile.name] == 1
+            if results.host_id in set(of_side["host"])
         ]
 
     @property

@@ -51,10 +51,10 @@ def _interval(estimates: pd.DataFrame, where: Mapping[str, Any]) -> tuple[float,
 
 
 def one_of_column(frame: pd.DataFrame, column: str, *wanted: Any) -> Any:
-    """Return the first of the wanted values as a column holds it: the value itself, or that which pages print so.
+    """Return the first wanted value that a column holds, in its spelling or in that of pages, as the column spells it.
 
-    Where none is wanted, return the column's first value, None for an empty column. Raise UserError outside a report if
-    the column has values, but not this one. A page says "not measured" instead.
+    Where the column holds none of them, raise UserError; in a report, return the first, which the page calls "not
+    measured". Where none is wanted, return the column's first value, None for an empty column.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"]})
     >>> one_of_column(frame, "model", "VGG-16"), one_of_column(frame, "model", "resnet50")
@@ -62,11 +62,10 @@ def one_of_column(frame: pd.DataFrame, column: str, *wanted: Any) -> Any:
     """
     check_columns(frame, [column])
     held = list(dict.fromkeys(frame[column].dropna()))
-    value = [*wanted, *held, None][0]
-    named = next((one for one in held if value in (one, label(column, one))), value)
-    if held and named not in held and not is_report():
-        raise UserError(f"no row has {column}={value!r}; here it is {listed(held)}.")
-    return named
+    named = [one for value in wanted or held for one in held if value in (one, label(column, one))]
+    if held and not named and not is_report():
+        raise UserError(f"no row has {column}={wanted[0]!r}; here it is {listed(held)}.")
+    return [*named, *wanted, None][0]
 
 
 def share(part: float, whole: float) -> float:
