@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-EVENTS = ("none", "trace", "compile", "trace with TEARDOWN_CUPTI=1")
+EVENTS = ("none", "trace", "ten traces", "compile", "trace with TEARDOWN_CUPTI=1")
 LAUNCHES, BURSTS = 30_000, 5
 
 
@@ -37,16 +37,17 @@ def launches_per_s() -> float:
 
 
 def happen(event: str) -> None:
-    """Trace or compile a small step, as the workbook does; `none` waits as long."""
+    """Trace a small step once or ten times, or compile it, as the workbook does; `none` waits as long."""
     import torch
 
     layer = torch.nn.Linear(64, 64, device="cuda")
     batch = torch.randn(64, 64, device="cuda")
-    if event.startswith("trace"):
+    if "trace" in event:
         kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=kinds):
-            layer(batch).sum().backward()
-            torch.cuda.synchronize()
+        for _ in range(10 if event.startswith("ten") else 1):
+            with torch.profiler.profile(activities=kinds):
+                layer(batch).sum().backward()
+                torch.cuda.synchronize()
     elif event == "compile":
         torch.compile(layer, fullgraph=True)(batch).sum().backward()
         torch.cuda.synchronize()
