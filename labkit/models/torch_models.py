@@ -197,7 +197,7 @@ def count_network(network: torch.nn.Module, shape: tuple[int, ...]) -> ModelFact
 
     batch = 2  # batch norm requires more than one value per channel
     names: set[str] = set()
-    own = {torch.ops.aten.convolution_backward: _flop_of_backward_convolution}
+    own = {torch.ops.aten.convolution_backward: flop_of_backward_convolution}
     try:
         model = copy.deepcopy(network).to("meta").train()
         with _products_outside(names), FlopCounterMode(display=False) as forward:
@@ -236,7 +236,7 @@ def _products_outside(names: set[str]) -> TorchDispatchMode:
     return Names()
 
 
-def _flop_of_backward_convolution(grad: Any, images: Any, weight: Any, *others: Any, **_: Any) -> int:
+def flop_of_backward_convolution(grad: Any, images: Any, weight: Any, *others: Any, **_: Any) -> int:
     """Return the FLOP of a convolution's gradients, each as many as in the forward pass.
 
     PyTorch 2.13's own formula counts the weights' gradient of a grouped convolution as if it had no groups.

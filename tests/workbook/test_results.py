@@ -387,6 +387,8 @@ def test_values_that_the_records_cannot_support_are_missing_with_the_reason(h200
     decoded, _ = chosen("study == '14_today' and model == 'llama_8b' and mode == 'compiled + CUDA graph'")
     weights = 2 * 7.5e9  # in BF16
     assert ((decoded["framework_peak_bytes"] > weights) & (decoded["framework_peak_bytes"] < 1.1 * weights)).all()
+    trained, why = chosen("workload == 'own_training' and model == 'convnext_tiny'")
+    assert trained["flop_per_s"].isna().all() and why["flop_per_s"].str.contains("grouped convolution").all()
     trained, why = chosen("study == '04_power' and workload == 'train'")
     assert trained["framework_peak_bytes"].notna().all()
     assert (trained["roofline_fraction"].notna() == (trained["precision"] == "fp32")).all()

@@ -1,17 +1,20 @@
 """Counts the FLOP of a step of any network: PyTorch's counter, with attention by its two matrix products.
 
 PyTorch's own formulas lack the kernels of CPUs, refuse keys with fewer heads than queries, and count what a backward
-pass computes again. The fast path of `nn.MultiheadAttention` is one operator that no formula knows.
+pass computes again. They take the weights' gradient of a grouped convolution for that of a dense one. The fast path of
+`nn.MultiheadAttention` is one operator that no formula knows.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+
+from labkit.models.torch_models import flop_of_backward_convolution
 
 KERNELS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
 
@@ -35,8 +38,9 @@ def attention_backward(_: Any, *shapes: Any, **__: Any) -> int:
 
 
 def _formulas() -> dict[Any, Any]:
-    forward = {f"_scaled_dot_product_{name}": attention for name in KERNELS}
+    forward: dict[str, Callable[..., int]] = {f"_scaled_dot_product_{name}": attention for name in KERNELS}
     both = forward | {f"{name}_backward": attention_backward for name in forward}
+    both |= {"convolution_backward": flop_of_backward_convolution}
     return {getattr(torch.ops.aten, name): count for name, count in both.items() if hasattr(torch.ops.aten, name)}
 
 
