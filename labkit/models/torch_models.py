@@ -237,9 +237,14 @@ def _products_outside(names: set[str]) -> TorchDispatchMode:
 
 
 def flop_of_backward_convolution(grad: Any, images: Any, weight: Any, *others: Any, **_: Any) -> int:
-    """Return the FLOP of a convolution's gradients, each as many as in the forward pass.
+    """Return the FLOP of a convolution's gradients, each as many as in the forward pass; a multiply-add is two.
 
-    PyTorch 2.13's own formula counts the weights' gradient of a grouped convolution as if it had no groups.
+    The arguments are those of `aten.convolution_backward`, with shapes in the place of tensors. PyTorch 2.13's own
+    formula counts the weights' gradient of a grouped convolution as if it had no groups.
+
+    >>> image, kernel = (1, 4, 8, 8), (4, 1, 3, 3)  # a group per channel
+    >>> flop_of_backward_convolution(image, image, kernel, None, 1, 1, 1, False, 0, 4, (True, True, False))
+    9216
     """
     transposed, output_mask = others[4], others[7]
     pixels = math.prod((images if transposed else grad)[2:])

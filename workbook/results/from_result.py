@@ -168,7 +168,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "flop_per_s": lambda record: _blocks(record).rate(flop_of(record)),
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
     "step_s": lambda record: _blocks(record).step_s,
-    "flop_per_step": lambda record: flop_of(record),
+    "flop_per_step": flop_of,
     "epoch_s": _epoch_s,
     # until each job of a trial has seen the training images once
     "run_s": lambda record: _epoch_s(record) * (record.number("jobs") or 1),
