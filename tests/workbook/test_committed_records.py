@@ -81,6 +81,7 @@ CUT_OFF = {
     ("h200", "14_today", "76cd9c110e85"): 125,
     ("h200", "14_today", "1f1901c5f9d2"): 142,
     ("h200", "14_today", "955bbced55b9"): 141,
+    ("h200", "14_today", "d5c259a4f258"): 129,
     ("h100", "08_quantization", "1578a499d0c8"): 1,
     ("h100", "09_profile", "5986c7f97bad"): 78,
     ("h100", "09_profile", "3eaba35b6c3d"): 59,

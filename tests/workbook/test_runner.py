@@ -360,7 +360,7 @@ def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measure
     planned = [estimate_s(SOUND, settings(number), [], "smoke") for number in range(1, 5)]
     assert twice.left_s["run 1/4"][0] == pytest.approx(sum(planned)), "at first, the plan of all passes"
     short = [record for record in records(twice.report) if record.pass_number == 3]
-    expected = together_s(SOUND, expected_s(SOUND, settings(4), short, "smoke"))
+    expected = together_s(SOUND, expected_s(SOUND, settings(4), short, "smoke"), settings(4))
     assert expected < planned[3]
     assert twice.left_s["run 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
@@ -439,7 +439,7 @@ def test_a_plan_for_absent_hardware_has_the_times_of_the_host_that_pages_show(re
     measured = replace(wanted, data="synthetic32", data_checksum="00000000")
     store.append(blocks(STUDY, measured, 1, 100.0, host="f" * 12, scale="smoke", wall_s=500.0))
     elsewhere = what_is_missing([wanted], STUDY, session)[1]
-    assert elsewhere == (1, together_s([wanted], {wanted.key: 500.0}, startup_s=2.0)) != guess
+    assert elsewhere == (1, together_s([wanted], {wanted.key: 500.0}, settings(), startup_s=2.0)) != guess
 
 
 def settings(number: int = 1) -> Pass:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from labkit.errors import LabkitError
 from workbook.records import PROTOCOL, Record, short_hash
+from workbook.records.after_traces import launched_slowly
 from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import PASSES, SCALES, SMALL
@@ -66,12 +67,14 @@ def done(
     """Return the (key, pass) pairs that need no further measuring at this scale with these framework versions.
 
     `versions` holds the present version of each framework (`Host.framework_versions`); a record counts only if its
-    framework has the same version. A trial that a version cannot run is tried again by other code too (`source`).
+    framework has the same version. A trial that a version cannot run is tried again by other code too (`source`), and
+    so is a trial whose steps an earlier trace may have delayed.
     """
     pairs = set()
     for record in latest(records):
         same = record.framework_version == versions.get(record.framework)
         same &= record.cause != "version" or record.versions.get("source") == source
+        same &= launched_slowly(record) is False
         if record.scale == scale and record.is_final and same:
             pairs.add((record.key, record.pass_number))
     return pairs

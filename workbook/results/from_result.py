@@ -14,6 +14,7 @@ from workbook.records import Blocks, Epoch, Record
 from workbook.records.scored import Accuracy
 from workbook.results import from_reads
 from workbook.results import from_trace as traced
+from workbook.results.in_time import check_in_time
 from workbook.results.missing import Missing, or_none, over, present
 from workbook.trials.trial import OWN
 
@@ -43,7 +44,10 @@ def _value(record: Record, metric: str) -> float:
     of_result = _OF_BLOCKS if record.blocks else _OF_EPOCHS if record.epochs else from_reads.FIGURES
     derive = of_result.get(metric) or _OF_ANY.get(metric)
     if derive:
-        return present(derive(record))
+        number = present(derive(record))
+        if metric in OF_STEPS:
+            check_in_time(record)
+        return number
     if metric in PREPARATIONS:
         return present(record.phases_s.get(PREPARATIONS[metric]))
     return present(record.number(metric))
@@ -214,6 +218,8 @@ def _epochs_to_target(record: Record) -> float:
 
 
 OF_TIME = ("images_per_s", "step_s", "epoch_s", "run_s")  # times and rates of a training run
+OF_RATES = ("samples_per_s", "tokens_per_s", "flop_per_s", "bytes_per_s", "launches_per_s")
+OF_STEPS = frozenset((*OF_TIME, *OF_RATES, *PERCENTILES))  # of steps that the host launches one by one
 # Of a training run: times and rates over the whole run, loss and accuracy after the last epoch.
 _OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: sum(e.images for e in _epochs(record)) / sum(e.train_s for e in _epochs(record)),

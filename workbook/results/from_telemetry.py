@@ -12,7 +12,9 @@ from statistics import fmean
 from labkit.sensors import GPU, HOST, KINDS, RAPL, rate_name
 from labkit.telemetry.summary import EnergyWindow, Metrics, Telemetry, Window
 from workbook.records import Record
+from workbook.registry import INDEPENDENT_OF_HOST
 from workbook.results import from_result
+from workbook.results.in_time import check_in_time
 from workbook.results.missing import Missing, or_none, over, present
 from workbook.results.study_records import StudyRecords
 from workbook.trials.trial import NO_DATA, OWN
@@ -210,6 +212,8 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
     number = _number(record, metric)
     if number is None:
         raise Missing(_why_unread(results, record, metric))
+    if metric not in INDEPENDENT_OF_HOST:
+        check_in_time(record)
     if metric == "net_energy_per_image_j":
         # An idle trial holds the device without any work.
         idle = [

@@ -14,6 +14,7 @@ import pandas as pd
 
 from labkit.statistics import t_quantile
 from workbook.records import Record
+from workbook.records.after_traces import busy_step_s
 from workbook.records.traced import (
     ALGORITHMS_HOLD_SINCE,
     RULES,
@@ -25,6 +26,7 @@ from workbook.records.traced import (
     Traced,
     Untraced,
 )
+from workbook.results.in_time import blocks_in_time
 from workbook.results.missing import Missing, present
 from workbook.statistics import CONFIDENCE
 
@@ -99,7 +101,7 @@ def _active_share(record: Record, traced: Traced, seconds: float) -> float | Non
 
 
 def _step_s(record: Record) -> float | None:
-    return record.blocks.step_s if record.blocks else None
+    return blocks_in_time(record).step_s if record.blocks else None
 
 
 def idle_shares(record: Record, traced: Traced) -> tuple[float, float] | None:
@@ -206,7 +208,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     ),
     # As in the CERN paper: over the profiled steps themselves, including the profiler's slowdown.
     "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,
-    "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
+    "busy_step_s": lambda record, _: busy_step_s(record),
     "kernels_per_step": lambda _, traced: sum(total.count for total in traced.kernels.values()) / traced.steps,
     "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
     "piece_busy_deviation": lambda _, traced: _piece_deviation(traced, lambda piece: piece.busy_s),

@@ -7,8 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 from workbook.records import Record
+from workbook.records.after_traces import launched_slowly, waits_for_launches
+from workbook.registry import INDEPENDENT_OF_HOST
 from workbook.results import from_result, from_telemetry, roofline
 from workbook.results.from_trace import memory_of
+from workbook.results.in_time import SLOWED, blocks_in_time
 from workbook.results.missing import Missing, or_none, over, present, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.trials.trial import OWN
@@ -42,7 +45,23 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
         raise Missing(record.failure)
     if record.result is None:
         raise Missing
+    _check_several(results, record, metric)
     return _DERIVED[metric](results, record) if metric in _DERIVED else _own(results, record, metric)
+
+
+def _check_several(results: StudyRecords, record: Record, metric: str) -> None:
+    """Raise Missing if an earlier trace may have delayed steps on several GPUs.
+
+    The same network on one GPU tells whether its steps wait for launches.
+    """
+    if metric in INDEPENDENT_OF_HOST or launched_slowly(record) is not None or record.devices_used == 1:
+        return
+    trial = record.as_trial
+    same = {name: getattr(trial, name) for name in ("workload", "model", "precision", "engine", "framework")}
+    alone = [one for one in results.trials(**same, devices=1) if one.batch_of_device == trial.batch_of_device]
+    of_one = [waits_for_launches(other) for one in alone for other in results.ok(one)]
+    if not of_one or any(waits is not False for waits in of_one):
+        raise Missing(SLOWED)
 
 
 def _own(results: StudyRecords, record: Record, metric: str) -> float:
@@ -96,7 +115,7 @@ def _device_images_per_s(_: StudyRecords, record: Record) -> float:
 def _host_share(_: StudyRecords, record: Record) -> float:
     """Return the share of a step in which no kernel ran; 0 where concurrent kernels fill more than the step's time."""
     busy_s = _busy_step_s(record)
-    return max(0.0, 1 - busy_s / present(record.blocks.step_s if busy_s and record.blocks else None))
+    return max(0.0, 1 - busy_s / present(blocks_in_time(record).step_s if busy_s and record.blocks else None))
 
 
 def _busy_step_s(record: Record) -> float:

@@ -23,6 +23,7 @@ import pandas as pd
 
 from labkit.errors import UserError
 from workbook.records import Epoch, Record, short_hash
+from workbook.records.after_traces import launched_slowly
 from workbook.records.scored import Accuracy
 from workbook.records.series_store import SeriesStore
 from workbook.registry import LABELS, METRICS
@@ -144,7 +145,7 @@ class Results:
         """Return one row per query of an inference trial: `query`, `latency_of_query_s`."""
 
         def of(record: Record) -> Rows:
-            queries = record.blocks.queries if record.blocks else None
+            queries = record.blocks.queries if record.blocks and not launched_slowly(record) else None
             return ((number, ns / 1e9) for number, ns in enumerate(queries.latency_ns if queries else []))
 
         return self._long(["query", "latency_of_query_s"], of)
@@ -286,11 +287,12 @@ def _blocks(record: Record) -> Rows:
     """Yield the timed blocks of a record as rows of `Results.blocks`."""
     if (blocks := record.blocks) is None:
         return
-    steps = blocks.steps_per_block
+    steps, is_in_time = blocks.steps_per_block, not launched_slowly(record)
     for number, host_s in enumerate(blocks.host_s):
         start_s = blocks.at_s[number] if blocks.at_s else None
-        device_s = blocks.device_s[number] / steps if blocks.device_s else None
-        yield number, start_s, steps, host_s / steps, device_s, blocks.loss[number] if blocks.loss else None
+        device_s = blocks.device_s[number] / steps if blocks.device_s and is_in_time else None
+        step_s = host_s / steps if is_in_time else None
+        yield number, start_s, steps, step_s, device_s, blocks.loss[number] if blocks.loss else None
 
 
 def _readings(record: Record) -> Rows:
@@ -298,7 +300,10 @@ def _readings(record: Record) -> Rows:
     if (telemetry := record.telemetry) is None:
         return
     windows = {name: window.sources for name, window in telemetry.windows.items()} | {"polled": telemetry.polled}
+    withdrawn = ("timed", "polled") if launched_slowly(record) else ()
     for window, sources in windows.items():
+        if window in withdrawn:
+            continue
         for metric in dict.fromkeys(name for metrics in sources.values() for name in metrics):
             if (statistics := of_record(record, metric, window)) is not None:
                 yield window, metric, *statistics

@@ -17,7 +17,7 @@ from labkit.timing import Clock, time_queries
 from workbook.hardware.profile import Timing
 from workbook.records import Blocks, Queries, short_hash
 from workbook.records.traced import Trace, Traced, Untraced
-from workbook.runner.protocol import Events, Pass
+from workbook.runner.protocol import BY_PYTORCH, Events, Pass
 from workbook.trace import (
     TRACE_LIMIT_S,
     WARM_UP_STEPS,
@@ -27,15 +27,13 @@ from workbook.trace import (
     take_trace,
 )
 from workbook.trace.profiler import marked
-from workbook.trials.trial import OF_NETWORKS, Trial
+from workbook.trials.trial import Trial
 from workbook.workloads import Workload
 
 # Time for queries, as a share of the timed part. Batch 1 gets more, because its report shows the slowest queries.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
-# A short trace of trials that ask for no other. Passes agree within a percent, so three say enough.
-SHORT_TRACE_STEPS, SHORT_TRACE_PASSES, SHORT_TRACE_LIMIT_S = 5, 3, 5.0
+SHORT_TRACE_STEPS, SHORT_TRACE_LIMIT_S = 5, 5.0  # of trials that ask for no other trace
 LOSSES = 20  # mean losses to record over the steps before a trace, each of an equal part of these steps
-BY_PYTORCH = ("torch", "keras-torch")  # frameworks whose steps PyTorch's profiler sees
 
 ClosePhase = Callable[[str], None]
 
@@ -100,7 +98,7 @@ def asked_of_steps(
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
         close_phase("traced_steps")  # not "trace", the phase in which a compiler traces a step
-    elif has_short_trace(trial, of_pass.number):
+    elif of_pass.has_short_trace(trial):
         events.progress("tracing", 0.0)
         facts |= _device_time(workload, clock, blocks)
         close_phase("short_trace")
@@ -109,13 +107,6 @@ def asked_of_steps(
         facts |= workload.draw_samples()
         close_phase("samples")
     return blocks, facts
-
-
-def has_short_trace(trial: Trial, pass_number: int) -> bool:
-    """Return whether a few steps are traced for the device's own time: of a network on one GPU, under PyTorch."""
-    on_one_gpu = trial.device == "cuda" and trial.devices == 1
-    of_network = trial.workload in OF_NETWORKS and trial.framework in BY_PYTORCH
-    return on_one_gpu and of_network and pass_number <= SHORT_TRACE_PASSES
 
 
 def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from workbook.trials.trial import NO_DATA, OWN, Trial, refuse_retired, without_d
 FILLING_PX = 2**23
 # Estimates in seconds, until records of this host replace them.
 STARTUP_S = 6.0  # a worker process's start
+RESTART_S = 1.0  # of a further worker, which is forked, with its CUDA context
 OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
 # Compiling in the first pass, and from the cache in each later pass. Keras on PyTorch compiles forward and backward
 # pass in one, and takes twice as long (on an H200's host, and on CPUs).
@@ -119,7 +120,7 @@ def estimate_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record]
     trials, records = list(trials), list(records)
     startups_s = [record.process.startup_s for record in records if record.process.startup_s]
     startup_s = median(startups_s) if startups_s else STARTUP_S
-    return together_s(trials, expected_s(trials, of_pass, records, scale), startup_s)
+    return together_s(trials, expected_s(trials, of_pass, records, scale), of_pass, startup_s)
 
 
 def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> dict[str, float]:
@@ -160,9 +161,13 @@ def pace_of(records: Iterable[Record], of_pass: Pass) -> float:
     return took_s / due_s if due_s else 1.0
 
 
-def together_s(trials: Sequence[Trial], expected: Mapping[str, float], startup_s: float = STARTUP_S) -> float:
-    """Return the seconds of a sequence of trials, with the start of one process per framework."""
-    return sum(expected[trial.key] for trial in trials) + startup_s * len({trial.framework for trial in trials})
+def together_s(
+    trials: Sequence[Trial], expected: Mapping[str, float], of_pass: Pass, startup_s: float = STARTUP_S
+) -> float:
+    """Return the seconds of a sequence of trials, with the start of a process per framework and after each trace."""
+    starts_s = startup_s * len({trial.framework for trial in trials})
+    starts_s += sum(startup_s if is_keras(of.framework) else RESTART_S for of in trials if of_pass.traces_gpu(of))
+    return sum(expected[trial.key] for trial in trials) + starts_s
 
 
 def planned_s(trial: Trial, of_pass: Pass, pace: float = 1.0) -> float:

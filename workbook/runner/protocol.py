@@ -13,9 +13,12 @@ from pydantic import BaseModel
 
 from workbook.hardware.profile import Timing
 from workbook.paths import ROOT
+from workbook.trials.trial import OF_NETWORKS, Trial
 
 # A matrix product, a copy or a message is steady at once, so a share of the timed seconds of image trials is enough.
 CEILING_SHARE = 0.25
+SHORT_TRACE_PASSES = 3  # with a short trace of trials that ask for no other: passes agree within a percent
+BY_PYTORCH = ("torch", "keras-torch")  # frameworks whose steps PyTorch's profiler sees
 
 
 class Pass(BaseModel, frozen=True):
@@ -28,6 +31,17 @@ class Pass(BaseModel, frozen=True):
     weights: Path | None = None  # the folder of trained weights; None for the one in the cache
     network: str | None = None  # the file or name of the network that the user brings
     traces: Path | None = None  # the folder for traces; None if no traces are kept
+
+    def has_short_trace(self, trial: Trial) -> bool:
+        """Return whether a few steps are traced for the device's own time: of a network on one GPU, under PyTorch."""
+        on_one_gpu = trial.device == "cuda" and trial.devices == 1
+        of_network = trial.workload in OF_NETWORKS and trial.framework in BY_PYTORCH
+        return on_one_gpu and of_network and not self.short and self.number <= SHORT_TRACE_PASSES
+
+    def traces_gpu(self, trial: Trial) -> bool:
+        """Return whether a trial's process traces a GPU, and launches kernels more slowly ever after."""
+        is_asked_for = trial.device == "cuda" and bool(trial.traced_iterations) and not self.short
+        return is_asked_for or self.has_short_trace(trial)
 
 
 class Events:

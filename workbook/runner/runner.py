@@ -23,6 +23,7 @@ from workbook.lifetime import requested
 from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
 from workbook.records.other_load import other_load
 from workbook.records.shared import read_together
+from workbook.runner.forked import end_parent
 from workbook.runner.lock import only_measurement
 from workbook.runner.nodes.allocation import Nodes, nodes_here
 from workbook.runner.plan import (
@@ -37,7 +38,7 @@ from workbook.runner.plan import (
     together_s,
 )
 from workbook.runner.process import WorkerProcess, new_id
-from workbook.runner.processes import Processes, processes_of
+from workbook.runner.processes import Processes, of_next_process
 from workbook.runner.progress import Progress, Stopwatch
 from workbook.runner.protocol import Pass, without_paths
 from workbook.runner.watch import Watch
@@ -106,6 +107,8 @@ def measure(
                     run.one_pass(by_framework(order, about.gap_seed), keys, about, planned, later)
         finally:
             progress.close()
+            if rounds is None:
+                end_parent()
     return Outcome(len(missing), resumed, run.failed)
 
 
@@ -128,7 +131,8 @@ class _Run:
         self.log = self.store.report / "logs" / f"{self.study}.log"
         kept = (self.store.report / "traces" / self.host.id / self.study).absolute()
         self.traces = kept if self.session.keeps_traces else None
-        self.processes = Processes(self.session, self.nodes, self.log, are_forked=self.of_report)
+        has_many = self.of_report or self.session.profile.device.kind == "cuda"  # a GPU's trials: a process each
+        self.processes = Processes(self.session, self.nodes, self.log, are_forked=has_many)
 
     def one_pass(
         self, order: list[Trial], missing: set[str], about: Pass, planned: Planned, later: dict[int, list[Trial]]
@@ -174,9 +178,9 @@ class _Run:
     def _run(self, pending: list[Trial], about: Pass) -> None:
         """Run the trials of a pass in as many processes as it takes."""
         while pending:
-            wanted = processes_of(pending[0])
-            together = [trial for trial in pending if processes_of(trial) == wanted]
-            self.later = [trial for trial in pending if processes_of(trial) != wanted]
+            together = of_next_process(pending, about)
+            taken = set(together)
+            self.later = [trial for trial in pending if trial not in taken]
             if reason := self.processes.why_none(together[0]):
                 self._fail(together, new_id(), "unsupported", reason)
                 pending = self.later
@@ -336,10 +340,11 @@ class _Run:
                 )
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
-        rest_s = together_s([*pending, *self.later], self.expected_s)
+        rest = [*pending, *self.later]
+        rest_s = together_s(rest, self.expected_s, self.of_pass)
         rest_s -= share * (timed_s(pending[0], self.of_pass.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.later_s)
-        trial = configuration_name(pending[0], beside=pending)
+        trial = configuration_name(pending[0], beside=rest)
         last = max(self.planned.passes.values())
         what = f"run {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)

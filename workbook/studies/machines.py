@@ -97,9 +97,9 @@ def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = 
     """
     trained = frame.query(_TRAINED)
     newest = trained[trained["protocol"] == trained["protocol"].max()]
-    measured = newest[(newest["energy_windows"] > 0) == (metric == ENERGY)].dropna(subset=[metric])
-    of_machine = [*by, "host"]
-    timed = newest[newest["energy_windows"] == 0].merge(measured[[*of_machine, "mode"]].drop_duplicates())
+    tried = newest[(newest["energy_windows"] > 0) == (metric == ENERGY)]
+    of_machine, measured = [*by, "host"], tried.dropna(subset=[metric])
+    timed = newest[newest["energy_windows"] == 0].merge(tried[[*of_machine, "mode"]].drop_duplicates())
     modes = beside_references(timed, by=of_machine)[[*of_machine, "mode", "side"]].drop_duplicates()
     sides = measured.merge(modes[modes["side"].isin([OPTIMISED, reference])])
     both = sides[sides.groupby([*by, "host"])["side"].transform("nunique") == 2]

@@ -68,8 +68,9 @@ def beside_references(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd
     """Return the rows of the references and of the fastest other mode in each group of `by`; `side` says which.
 
     `STRICT` is strict FP32, as the papers ran it. `ORDINARY` is the fastest eager loop where PyTorch as installed or a
-    tuned loop was measured too; on a CPU the first is strict FP32. `OPTIMISED` is the fastest of all other modes.
-    `frame` is a table of results with the columns `mode`, `device`, `images_per_s` and `by`.
+    tuned loop was measured too; on a CPU the first is strict FP32. A group has no `ORDINARY` if the rates of an eager
+    loop were withdrawn, because that loop may be the fastest. `OPTIMISED` is the fastest of all other modes. `frame` is
+    a table of results with the columns `mode`, `device`, `images_per_s` and `by`, and of trials that failed `status`.
 
     >>> rates = {"strict FP32": 12.9, "tuned eager": 9.5, "CUDA graph": 74.1}
     >>> rows = pd.DataFrame({"batch": 64, "device": "cuda", "mode": rates.keys(), "images_per_s": rates.values()})
@@ -78,16 +79,18 @@ def beside_references(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd
     >>> beside_references(rows[rows["mode"] != "tuned eager"])["side"].tolist()
     ['strict FP32', 'optimised']
     """
-    with_rates = frame.dropna(subset=["images_per_s"])
     of = [name for name in ("mode", "precision") if name in frame and name not in by]
-    is_eager = with_rates["mode"].isin([STRICT, AS_INSTALLED, CAREFUL])
-    eager = with_rates[is_eager]
+    is_eager, has_rate = frame["mode"].isin([STRICT, AS_INSTALLED, CAREFUL]), frame["images_per_s"].notna()
+    eager = frame[is_eager & has_rate]
     references = eager[(eager["mode"] != STRICT) | (eager["device"] == "cpu")][[*by]].drop_duplicates()
+    rates = frame[is_eager & (frame.get("status", "ok") == "ok")].groupby([*by, *of], as_index=False)["images_per_s"]
+    withdrawn = rates.count().query("images_per_s == 0")[[*by]].drop_duplicates()
+    known = references.merge(withdrawn, how="left", indicator=True).query("_merge == 'left_only'")[[*by]]
     return pd.concat(
         [
             frame[frame["mode"] == STRICT].assign(side=STRICT),
-            fastest(eager.merge(references), by, of).assign(side=ORDINARY),
-            fastest(with_rates[~is_eager], by, of).assign(side=OPTIMISED),
+            fastest(eager.merge(known), by, of).assign(side=ORDINARY),
+            fastest(frame[~is_eager & has_rate], by, of).assign(side=OPTIMISED),
         ],
         ignore_index=True,
     )

@@ -1,0 +1,158 @@
+"""Tests of traces and what follows them: a GPU's trace ends its process, and records of before that are withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from labkit.telemetry.summary import Statistic, Telemetry, Window
+from tests.workbook.made_records import blocks, of_records
+from workbook.hardware.profile import Timing
+from workbook.records import Process, Record
+from workbook.records.after_traces import BUSY, SHORT_MESSAGE_S, TRACES_LAST, launched_slowly
+from workbook.records.selection import done
+from workbook.registry import INDEPENDENT_OF_HOST
+from workbook.results import Results
+from workbook.results.in_time import SLOWED
+from workbook.results.metrics import metric_of, why_missing
+from workbook.runner.processes import of_next_process
+from workbook.runner.protocol import SHORT_TRACE_PASSES, Pass
+from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
+from workbook.trials.trial import NO_DATA, Trial
+
+STUDY = "01_training"
+EAGER = Trial(batch=64, device="cuda")
+TRACED = replace(EAGER, traced_iterations=5)
+MESSAGE = Trial(workload="all_reduce", size=4096, data=NO_DATA, device="cuda", devices=2)
+LAUNCHES = Trial(workload="launch_rate", size=3000, data=NO_DATA, device="cuda")
+PRODUCT = Trial(workload="matmul", size=8192, data=NO_DATA, device="cuda")
+LATER = Process(id="p1", position=3, startup_s=1.0)
+STEP_S = 64 / 1000.0
+
+
+def of_pass(number: int = 1, **settings: Any) -> Pass:
+    return Pass(number=number, timing=Timing(warmup_s=0.2, timed_s=0.5, block_s=0.1, limit_s=120), **settings)
+
+
+def processes(trials: Sequence[Trial], about: Pass) -> list[list[Trial]]:
+    pending, seen = list(trials), []
+    while pending:
+        seen.append(of_next_process(pending, about))
+        pending = [trial for trial in pending if trial not in seen[-1]]
+    return seen
+
+
+# ---- from now on -----------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_that_traces_a_gpu_is_the_last_of_its_process() -> None:
+    network, other = EAGER, replace(EAGER, batch=128)
+    assert processes([PRODUCT, network, LAUNCHES, TRACED, other], of_pass()) == [
+        [PRODUCT, network],
+        [LAUNCHES, TRACED],
+        [other],
+    ]
+
+
+def test_trials_of_other_processes_wait_in_their_order() -> None:
+    in_jax = [replace(EAGER, framework="keras-jax", engine="xla", batch=batch) for batch in (16, 64)]
+    trials = [in_jax[0], EAGER, PRODUCT, in_jax[1], LAUNCHES]
+    assert processes(trials, of_pass()) == [in_jax, [EAGER], [PRODUCT, LAUNCHES]]
+
+
+@pytest.mark.parametrize("about", [of_pass(SHORT_TRACE_PASSES, short=True), of_pass(SHORT_TRACE_PASSES + 1)])
+def test_a_pass_without_traces_needs_one_process(about: Pass) -> None:
+    trials = [replace(EAGER, batch=batch) for batch in (1, 2, 4)]
+    assert processes(trials, about) == [trials]
+
+
+def test_a_short_pass_traces_nothing_that_its_trials_ask_for() -> None:
+    assert of_pass(4).traces_gpu(TRACED)
+    assert not of_pass(4, short=True).traces_gpu(TRACED)
+
+
+def test_traces_of_a_cpu_share_a_process() -> None:
+    trials = [replace(TRACED, device="cpu", batch=batch) for batch in (1, 2)]
+    assert processes(trials, of_pass()) == [trials]
+
+
+# ---- records of before -----------------------------------------------------------------------------------------------
+
+
+def measured(trial: Trial, busy: float | None = None, step_s: float = STEP_S, **other: Any) -> Record:
+    """Return a record of steps during which kernels run for the share `busy`, by a short trace."""
+    made = blocks(STUDY, trial, 1, trial.batch_of_step / step_s, **({"process": LATER} | other))
+    traced = {} if busy is None else {"busy_step_s": busy * step_s, "kernels_per_step": 100}
+    return made.model_copy(update={"facts": made.facts | traced})
+
+
+@pytest.mark.parametrize(
+    ("record", "slowed"),
+    [
+        (measured(EAGER, BUSY - 0.01), True),
+        (measured(EAGER, BUSY + 0.01), False),
+        (measured(replace(EAGER, engine="compile"), 0.5), True),
+        (measured(replace(EAGER, engine="graph", loader="device"), 0.5), False),
+        (measured(EAGER, 0.5, process=Process(id="p1", position=0, startup_s=1.0)), False),
+        (measured(EAGER, 0.5, short=True), False),
+        (measured(EAGER, 0.5, started_at=f"{TRACES_LAST}:00:01+00:00"), False),
+        (measured(replace(EAGER, device="cpu")), False),
+        (measured(EAGER), None),
+        (measured(replace(EAGER, devices=2), 0.5), None),
+        (measured(LAUNCHES), True),
+        (measured(PRODUCT), False),
+        (measured(MESSAGE, step_s=SHORT_MESSAGE_S / 2), True),
+        (measured(MESSAGE, step_s=SHORT_MESSAGE_S * 2), False),
+    ],
+)
+def test_steps_that_wait_for_launches_are_slowed_by_an_earlier_trace(record: Record, slowed: bool | None) -> None:
+    assert launched_slowly(record) is slowed
+
+
+def test_times_of_a_slowed_step_are_withdrawn_and_what_the_device_alone_decides_is_not() -> None:
+    sound, slowed = measured(EAGER, 0.95), measured(EAGER, 0.5)
+    for metric in ("images_per_s", "step_s", "host_share", "training_90_epochs_s"):
+        assert metric_of(of_records(STUDY, [sound]), sound, metric) is not None
+        assert why_missing(of_records(STUDY, [slowed]), slowed, metric) == SLOWED
+    for metric in INDEPENDENT_OF_HOST & {"busy_step_s", "framework_peak_bytes", "memory_bytes"} | {"kernels_per_step"}:
+        assert metric_of(of_records(STUDY, [slowed]), slowed, metric) is not None, metric
+
+
+def test_power_and_blocks_of_a_slowed_step_are_withdrawn() -> None:
+    read = {"gpu0": {"power_w": Statistic(mean=300.0, low=290.0, high=310.0, n=30)}}
+    window = Window(start_s=0.0, length_s=5.0, sources=read)
+    telemetry = Telemetry(status="ok", windows={"timed": window})
+    sound, slowed = (measured(EAGER, busy, telemetry=telemetry) for busy in (0.95, 0.5))
+    assert metric_of(of_records(STUDY, [sound]), sound, "power_w") == 300
+    assert why_missing(of_records(STUDY, [slowed]), slowed, "power_w") == SLOWED
+    tables = [Results([of_records(STUDY, [record])]) for record in (sound, slowed)]
+    assert [table.blocks()["step_s"].notna().all() for table in tables] == [True, False]
+    assert [len(table.readings()) > 0 for table in tables] == [True, False]
+
+
+@pytest.mark.parametrize(("busy", "counts"), [(0.95, True), (0.5, False), (None, False)])
+def test_one_gpu_tells_whether_several_wait_for_launches(busy: float | None, counts: bool) -> None:
+    several = measured(replace(EAGER, devices=2), devices_used=2)
+    results = of_records("03_multi_gpu", [several, measured(EAGER, busy)])
+    assert (metric_of(results, several, "images_per_s") is not None) is counts
+    assert metric_of(results, several, "framework_peak_bytes") is not None
+
+
+def test_the_next_report_measures_slowed_steps_again() -> None:
+    records = [measured(EAGER, 0.5), measured(replace(EAGER, batch=128), 0.95, step_s=2 * STEP_S)]
+    versions = {"torch": records[0].framework_version or ""}
+    assert done(records, scale="quick", versions=versions) == {(records[1].key, 1)}
+
+
+@pytest.mark.parametrize(
+    ("status", "sides"), [("ok", {OPTIMISED}), ("oom", {OPTIMISED, ORDINARY})], ids=["withdrawn", "failed"]
+)
+def test_no_slower_loop_takes_the_place_of_one_whose_rate_is_withdrawn(status: str, sides: set[str]) -> None:
+    rates = {"PyTorch as installed": 20.0, "tuned eager": float("nan"), "CUDA graph": 74.0}
+    rows = pd.DataFrame({"batch": 64, "device": "cuda", "mode": rates.keys(), "images_per_s": rates.values()})
+    rows["status"] = ["ok", status, "ok"]
+    assert set(beside_references(rows)["side"]) == sides

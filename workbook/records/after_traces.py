@@ -1,0 +1,50 @@
+"""Records of steps that a process may have launched more slowly, because it had traced a GPU before.
+
+CUPTI stays attached to a process after PyTorch's profiler (https://github.com/pytorch/pytorch/issues/144455) and slows
+each later launch. Until `TRACES_LAST` a process ran on after a trace. On H100s and H200s, 284 steps that waited for
+launches took 1.24 times as long as before a trace (median; at most 3.2). 271 other steps took 1.002 times as long (at
+most 1.07).
+"""
+
+from __future__ import annotations
+
+from workbook.records.record import Record
+
+TRACES_LAST = "2026-11-29T16"  # UTC; since then a trial that traces a GPU is the last of its process
+BUSY = 0.9  # the share of a step in which kernels ran, from which a step is among the 271 others
+MESSAGES = ("all_reduce", "peer_copy")  # of one launch each
+SHORT_MESSAGE_S = (
+    0.5e-3  # after a trace, messages of 0.05 ms take up to 0.03 ms more; those of 0.9 ms repeat within 1 %
+)
+
+
+def launched_slowly(record: Record) -> bool | None:
+    """Return whether an earlier trace may have delayed a record's steps; None if the record alone can't tell.
+
+    A step on several GPUs also waits for its exchange, and some steps have no trace that says how long kernels run.
+    """
+    trial, blocks = record.as_trial, record.blocks
+    is_first = not record.process.position or record.short  # processes of short passes trace nothing
+    if trial.device != "cuda" or blocks is None or is_first or record.started_at >= TRACES_LAST:
+        return False
+    if trial.workload in MESSAGES:
+        return blocks.step_s < SHORT_MESSAGE_S
+    if not trial.is_host_bound or "graph" in trial.engine:
+        return False
+    if trial.workload == "launch_rate":
+        return True
+    return waits_for_launches(record) if trial.devices == 1 else None
+
+
+def waits_for_launches(record: Record) -> bool | None:
+    """Return whether kernels run during less than `BUSY` of a step; None if no trace tells."""
+    busy_s = busy_step_s(record)
+    return None if busy_s is None or record.blocks is None else busy_s < BUSY * record.blocks.step_s
+
+
+def busy_step_s(record: Record) -> float | None:
+    """Return the seconds of a step in which any kernel ran, by a long or a short trace; None without a trace."""
+    trace = record.blocks.trace if record.blocks else None
+    if trace and trace.kind == "trace":
+        return trace.busy_s / trace.steps if trace.steps else None
+    return record.number("busy_step_s")
