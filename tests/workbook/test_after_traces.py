@@ -25,7 +25,7 @@ from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
 from workbook.trials.trial import NO_DATA, Trial
 
 STUDY = "01_training"
-EAGER = Trial(batch=64, device="cuda")
+EAGER = Trial(batch=64, device="cuda", image_px=224)
 TRACED = replace(EAGER, traced_iterations=5)
 MESSAGE = Trial(workload="all_reduce", size=4096, data=NO_DATA, device="cuda", devices=2)
 LAUNCHES = Trial(workload="launch_rate", size=3000, data=NO_DATA, device="cuda")
@@ -137,7 +137,9 @@ def test_power_and_blocks_of_a_slowed_step_are_withdrawn() -> None:
 @pytest.mark.parametrize(("busy", "counts"), [(0.95, True), (0.5, False), (None, False)])
 def test_one_gpu_tells_whether_several_wait_for_launches(busy: float | None, counts: bool) -> None:
     several = measured(replace(EAGER, devices=2), devices_used=2)
-    results = of_records("03_multi_gpu", [several, measured(EAGER, busy)])
+    short = measured(EAGER, short=True).model_copy(update={"pass_number": 4})  # which has no trace
+    of_32_px = measured(replace(EAGER, image_px=32, loader="device"), 0.5)
+    results = of_records("03_multi_gpu", [several, measured(EAGER, busy), short, of_32_px])
     assert (metric_of(results, several, "images_per_s") is not None) is counts
     assert metric_of(results, several, "framework_peak_bytes") is not None
 

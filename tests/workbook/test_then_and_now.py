@@ -119,7 +119,7 @@ def test_other_verdicts_than_the_stated_ones_are_named(tmp_path: Path) -> None:
     write_then_and_now(tmp_path, judged(tmp_path), links=[])
     soup = parsed(tmp_path / PAGE)
     notices = [said_in(notice) for notice in soup.select(".lk-notice")]
-    assert len(notices) == len(FIVE) and "cern-batch-fp32 is not testable here" in notices[0]
+    assert len(notices) == len(FIVE) and "cern-sampling is not testable here" in notices[0]
     titles = [said_in(title) for title in soup.select(".lk-title")]
     assert "FP32 FLOP over peak and elapsed time: not measured" in titles
 
