@@ -46,3 +46,25 @@ def test_progress_is_a_line_every_half_minute_without_a_terminal(
     progress.close()
     gaps_s = [after - before for before, after in pairwise(lines_at_s)]
     assert len(lines_at_s) > 4 and min(gaps_s) >= LINE_EVERY_S
+
+
+def test_a_step_that_tells_no_share_shows_every_half_minute_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    monkeypatch.setattr("sys.stderr", None)
+    progress = Progress("a study", total=9, done=2)
+    progress.go_on()  # before the first step is shown
+    progress.show("run 1/3, compile 0%", remaining_s=100.0)
+    for second in range(200):
+        now_s = float(second)
+        progress.go_on()
+    lines = capsys.readouterr().out.splitlines()
+    assert 5 <= len(lines) <= 6
+    assert lines[0].endswith("run 1/3, compile 0% for 31 s, about 1 min 9 s left")
+    assert lines[-1].endswith("for 3 min 6 s, longer than planned")
+    progress.finished_one()
+    now_s = 300.0
+    progress.go_on()  # the next step has not begun
+    assert capsys.readouterr().out == ""

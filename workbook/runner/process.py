@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -112,8 +112,11 @@ class WorkerProcess:
         """Return text for the reason of a trial that timed out, and facts; both are empty for a single process."""
         return "", {}
 
-    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next event; None once the process has ended. Raise TimeoutError if none comes in time."""
+    def next_event(self, timeout_s: float, waiting: Callable[[], None] = lambda: None) -> dict[str, Any] | None:
+        """Return the next event; None once the process has ended. Raise TimeoutError if none comes in time.
+
+        `waiting` is called about every `ENDED_CHECK_S` without an event.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             ended = self._process.poll() is not None  # not the pipe's end: a forked child may hold the pipe open
@@ -121,6 +124,7 @@ class WorkerProcess:
             try:
                 return self._events.get(timeout=ENDED_CHECK_S if ended else min(max(left_s, 0), ENDED_CHECK_S))
             except queue.Empty:
+                waiting()
                 if ended:
                     return None
                 if left_s <= 0:

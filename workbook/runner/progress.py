@@ -15,6 +15,7 @@ class Progress:
     def __init__(self, heading: str, total: int, done: int) -> None:
         self._total, self._done = total, done
         self._printed_s = time.monotonic()
+        self._shown: tuple[str, float, float] | None = None  # the step, the seconds that remained, and when
         self._bar: Any = None
         # A closed stderr is None. A report imports ipykernel to render pages, so only the stream tells a notebook.
         in_notebook = type(sys.stderr).__module__ == "ipykernel.iostream"
@@ -26,7 +27,17 @@ class Progress:
 
     def show(self, what: str, remaining_s: float) -> None:
         """Show the present step (`what`) and the estimated seconds that remain."""
-        left = f"{what}, about {duration(remaining_s)} left"
+        self._shown = what, remaining_s, time.monotonic()
+        self._write(f"{what}, about {duration(remaining_s)} left")
+
+    def go_on(self) -> None:
+        """Show how long the present step takes, if nothing else was shown: a compilation tells no share of its own."""
+        if self._shown and (since_s := time.monotonic() - self._shown[2]) > LINE_EVERY_S:
+            what, left_s = self._shown[0], self._shown[1] - since_s
+            left = f"about {duration(left_s)} left" if left_s > 0 else "longer than planned"
+            self._write(f"{what} for {duration(since_s)}, {left}")
+
+    def _write(self, left: str) -> None:
         if self._bar is not None:
             self._bar.set_postfix_str(left)
         elif time.monotonic() - self._printed_s > LINE_EVERY_S:
@@ -48,6 +59,7 @@ class Progress:
 
     def finished_one(self) -> None:
         """Count a recorded (trial, pass) pair."""
+        self._shown = None
         self._done += 1
         if self._bar is not None:
             self._bar.update()

@@ -201,7 +201,7 @@ class _Run:
         while pending:
             trial = pending[0]
             try:
-                event = worker.next_event(deadline - time.monotonic())
+                event = worker.next_event(deadline - time.monotonic(), self.progress.go_on)
             except TimeoutError:
                 if not hello:
                     why = f"did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
