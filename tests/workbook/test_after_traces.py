@@ -13,7 +13,7 @@ from labkit.telemetry.summary import Statistic, Telemetry, Window
 from tests.workbook.made_records import blocks, of_records
 from workbook.hardware.profile import Timing
 from workbook.records import Process, Record
-from workbook.records.after_traces import BUSY, SHORT_MESSAGE_S, TRACES_LAST, launched_slowly
+from workbook.records.after_traces import BUSY, SHORT_MESSAGE_S, TRACES_BEFORE, launched_slowly
 from workbook.records.selection import done
 from workbook.registry import INDEPENDENT_OF_HOST
 from workbook.results import Results
@@ -99,7 +99,8 @@ def measured(trial: Trial, busy: float | None = None, step_s: float = STEP_S, **
         (measured(replace(EAGER, engine="graph", loader="device"), 0.5), False),
         (measured(EAGER, 0.5, process=Process(id="p1", position=0, startup_s=1.0)), False),
         (measured(EAGER, 0.5, short=True), False),
-        (measured(EAGER, 0.5, started_at=f"{TRACES_LAST}:00:01+00:00"), False),
+        (measured(EAGER, 0.5, facts={TRACES_BEFORE: 0}), False),
+        (measured(EAGER, 0.5, facts={TRACES_BEFORE: 1}), True),
         (measured(replace(EAGER, device="cpu")), False),
         (measured(EAGER), None),
         (measured(replace(EAGER, devices=2), 0.5), None),

@@ -29,6 +29,7 @@ from tests.workbook.made_records import blocks
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
 from workbook.records import Planned, Process, short_hash
+from workbook.records.after_traces import TRACES_BEFORE
 from workbook.records.selection import at_scale, is_complete, rounds_complete
 from workbook.records.shared import read_together
 from workbook.records.store import Store
@@ -91,6 +92,7 @@ def test_a_failing_trial_costs_only_itself(report: Path, tmp_path: Path, monkeyp
         assert record.status == status, record
         assert record.reason is None if reason is None else reason in (record.reason or "")
         assert (record.result is not None) == (status == "ok")
+        assert record.facts[TRACES_BEFORE] == 0
     processes = set()
     for before, after in itertools.pairwise(made):
         processes.add(before.process.id)

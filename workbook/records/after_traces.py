@@ -1,16 +1,16 @@
 """Records of steps that a process may have launched more slowly, because it had traced a GPU before.
 
 CUPTI stays attached to a process after PyTorch's profiler (https://github.com/pytorch/pytorch/issues/144455) and slows
-each later launch. Until `TRACES_LAST` a process ran on after a trace. On H100s and H200s, 284 steps that waited for
-launches took 1.24 times as long as before a trace (median; at most 3.2). 271 other steps took 1.002 times as long (at
-most 1.07).
+each later launch. Until 29 November 2026 a process ran on after a trace, and no record says how many traces it had
+taken. On H100s and H200s, 284 steps that waited for launches took 1.24 times as long as before a trace (median; at most
+3.2). 271 other steps took 1.002 times as long (at most 1.07).
 """
 
 from __future__ import annotations
 
 from workbook.records.record import Record
 
-TRACES_LAST = "2026-11-29T16"  # UTC; since then a trial that traces a GPU is the last of its process
+TRACES_BEFORE = "gpu_traces_before"  # the fact: how many trials of the process had traced a GPU before this trial
 BUSY = 0.9  # the share of a step in which kernels ran, from which a step is among the 271 others
 MESSAGES = ("all_reduce", "peer_copy")  # of one launch each
 SHORT_MESSAGE_S = (
@@ -25,7 +25,7 @@ def launched_slowly(record: Record) -> bool | None:
     """
     trial, blocks = record.as_trial, record.blocks
     is_first = not record.process.position or record.short  # processes of short passes trace nothing
-    if trial.device != "cuda" or blocks is None or is_first or record.started_at >= TRACES_LAST:
+    if trial.device != "cuda" or blocks is None or is_first or record.number(TRACES_BEFORE) == 0:
         return False
     if trial.workload in MESSAGES:
         return blocks.step_s < SHORT_MESSAGE_S

@@ -21,6 +21,7 @@ from workbook.hardware.host import lost_gpus, write_host
 from workbook.hardware.matching import SeenDevice, why_another_device
 from workbook.lifetime import requested
 from workbook.records import Blocks, Planned, Process, Record, result_of, short_hash, utc_now
+from workbook.records.after_traces import TRACES_BEFORE
 from workbook.records.other_load import other_load
 from workbook.records.shared import read_together
 from workbook.runner.forked import end_parent
@@ -191,11 +192,14 @@ class _Run:
     def _follow(self, worker: WorkerProcess, pending: list[Trial]) -> list[Trial]:
         """Record a worker's results until it ends or must be ended. Return the trials of `pending` that remain."""
         hello: dict[str, Any] = {}
-        position, started = 0, time.monotonic()
+        position, started, traces = 0, time.monotonic(), 0
 
         def record(trial: Trial, outcome: dict[str, Any]) -> None:
+            nonlocal traces
             process = Process(id=worker.id, position=position, startup_s=hello.get("startup_s", 0.0))
+            outcome = outcome | {"facts": {**outcome.get("facts", {}), TRACES_BEFORE: traces}}
             self._record(trial, process, hello.get("details", {}), outcome, started)
+            traces += self.of_pass.traces_gpu(trial)
 
         deadline = started + STARTUP_LIMIT_S
         while pending:
