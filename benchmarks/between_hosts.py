@@ -24,15 +24,15 @@ import pandas as pd
 import workbook
 from labkit.errors import LabkitError
 from workbook.paths import ROOT
+from workbook.records.after_traces import BUSY
 from workbook.results.columns import WHAT_RAN
 from workbook.results.table import Results
 from workbook.trials.trial import ASKED_AFTER, OF_NETWORKS
 
-BUSY = 0.98  # median utilisation from which an eager step is bound by the device, not by launches
 WITHIN = (0.02, 0.05, 0.2)
 METRICS = ("throughput", "step_s", "busy_step_s", "power_w", "energy_per_image_j")
 CLASSES = (
-    *("captured", "eager, device-bound", "eager, launch-bound", "eager, no utilisation"),
+    *("captured", "eager, device-bound", "eager, launch-bound", "eager, no trace"),
     *("compiled, no graph", "CPU", "ceiling"),
 )
 _TIMED = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "energy_windows")]
@@ -50,7 +50,7 @@ def recorded(hw: str) -> pd.DataFrame:
     passes["throughput"] = passes.images_per_s.fillna(passes.flop_per_s).fillna(passes.bytes_per_s)
     passes["step_s"] = passes.step_s.where(passes.busy_step_s.notna())  # beside the busy time of the same steps
     passes = passes.drop_duplicates("record")  # studies share records
-    return passes[list(dict.fromkeys([*SAME, *TRIAL, *METRICS, "utilisation", "pass_number", "started_at"]))]
+    return passes[list(dict.fromkeys([*SAME, *TRIAL, *METRICS, "host_share", "pass_number", "started_at"]))]
 
 
 def replaced(hw: str) -> Iterator[pd.DataFrame]:
@@ -78,16 +78,16 @@ def replaced(hw: str) -> Iterator[pd.DataFrame]:
 
 def class_of(passes: pd.DataFrame) -> str:
     """Return the class of a trial from its passes."""
-    trial, utilisation = passes.iloc[0], passes.utilisation.median()
+    trial, waits = passes.iloc[0], passes.host_share.median()
     if trial.device == "cpu":
         return "CPU"
     if trial.workload not in OF_NETWORKS:
         return "ceiling"
     if trial.engine != "eager":
         return "captured" if "graph" in trial.engine else "compiled, no graph"
-    if np.isnan(utilisation):
-        return "eager, no utilisation"
-    return "eager, device-bound" if utilisation >= BUSY else "eager, launch-bound"
+    if np.isnan(waits):
+        return "eager, no trace"
+    return "eager, device-bound" if waits <= 1 - BUSY else "eager, launch-bound"
 
 
 def grouped(passes: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from labkit.telemetry.summary import Statistic, Telemetry, Window
-from tests.workbook.made_records import blocks, of_records
+from tests.workbook.made_records import blocks, of_records, run
 from workbook.hardware.profile import Timing
 from workbook.records import Process, Record
 from workbook.records.after_traces import BUSY, SHORT_MESSAGE_S, TRACES_BEFORE, launched_slowly
@@ -21,7 +21,9 @@ from workbook.results.in_time import SLOWED
 from workbook.results.metrics import metric_of, why_missing
 from workbook.runner.processes import of_next_process
 from workbook.runner.protocol import SHORT_TRACE_PASSES, Pass
+from workbook.studies import trust
 from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
+from workbook.studies.training import device_and_host
 from workbook.trials.trial import NO_DATA, Trial
 
 STUDY = "01_training"
@@ -62,6 +64,11 @@ def test_trials_of_other_processes_wait_in_their_order() -> None:
     in_jax = [replace(EAGER, framework="keras-jax", engine="xla", batch=batch) for batch in (16, 64)]
     trials = [in_jax[0], EAGER, PRODUCT, in_jax[1], LAUNCHES]
     assert processes(trials, of_pass()) == [in_jax, [EAGER], [PRODUCT, LAUNCHES]]
+
+
+def test_a_group_of_ranks_does_not_end_with_a_trace_on_one_gpu() -> None:
+    ranks = [replace(EAGER, devices=2, batch=batch) for batch in (16, 32)]
+    assert processes([ranks[0], EAGER, ranks[1]], of_pass()) == [ranks, [EAGER]]
 
 
 @pytest.mark.parametrize("about", [of_pass(SHORT_TRACE_PASSES, short=True), of_pass(SHORT_TRACE_PASSES + 1)])
@@ -143,6 +150,32 @@ def test_one_gpu_tells_whether_several_wait_for_launches(busy: float | None, cou
     results = of_records("03_multi_gpu", [several, measured(EAGER, busy), short, of_32_px])
     assert (metric_of(results, several, "images_per_s") is not None) is counts
     assert metric_of(results, several, "framework_peak_bytes") is not None
+
+
+def test_accuracies_of_a_training_run_stay_and_its_times_need_a_trace_of_the_same_step() -> None:
+    trial = replace(EAGER, epochs=2, batch=64)
+    learned = run("03_multi_gpu", trial, 1, [5.0, 4.0], 0.5, process=LATER)
+    for busy, counts in ((0.95, True), (0.5, False)):
+        results = of_records("03_multi_gpu", [learned, measured(EAGER, busy)])
+        assert (metric_of(results, learned, "epoch_s") is not None) is counts
+        assert metric_of(results, learned, "top1") == 0.5
+    assert launched_slowly(learned) is None
+    captured = replace(trial, engine="graph", loader="device")
+    assert launched_slowly(run(STUDY, captured, 1, [5.0], 0.5, process=LATER)) is False
+
+
+def test_a_run_without_a_trace_has_the_kernel_time_of_the_others() -> None:
+    slowed, short = measured(EAGER, 0.5), measured(EAGER, short=True, step_s=STEP_S * 0.8)
+    short = short.model_copy(update={"pass_number": 4})
+    results = of_records(STUDY, [slowed, short])
+    assert metric_of(results, short, "host_share") == pytest.approx(1 - 0.5 / 0.8)
+    assert metric_of(results, slowed, "host_share") is None
+
+
+def test_checks_and_figures_leave_withdrawn_steps_out() -> None:
+    results = Results([of_records(STUDY, [measured(EAGER, 0.5)])])
+    assert len(device_and_host(results.frame())) == 0
+    assert not trust.summary(results)["check"].eq("Timed part of a run").any()
 
 
 def test_the_next_report_measures_slowed_steps_again() -> None:

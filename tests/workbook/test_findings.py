@@ -62,6 +62,13 @@ def over_strict() -> Range:
     return ratios.min(), ratios.max(), ratios.index.get_level_values("host").nunique()
 
 
+def idle() -> Range:
+    query = "model == 'resnet50' and workload == 'train' and image_px == 32 and batch == 256 and devices == 1"
+    shares = rows("h200", "", query).drop_duplicates("record")
+    means = 100 * shares[shares["mode"] == STRICT].dropna(subset=["host_share"]).groupby("host")["host_share"].mean()
+    return means.min(), means.max(), len(means)
+
+
 def over_h100() -> Range:
     def rate(profile: str) -> pd.Series:
         query = "workload == 'train' and model == 'resnet50' and image_px == 224 and mode == 'compiled + CUDA graph'"
@@ -80,6 +87,7 @@ TABLE = [
 ]
 # A sentence with its lowest and highest number and its number of machines, and the range of the records.
 FINDINGS: list[tuple[str, Callable[[], Range]]] = [
+    (rf"idle for {ENDS} % of a step of ResNet-50 \(32 px, batch 256, means of (?P<count>\w+) H200\)", idle),
     (rf"(?P<count>\w+) H200 train ResNet-50 at 224 px {ENDS} times as fast as one H100", over_h100),
 ]
 

@@ -99,6 +99,8 @@ def test_a_device_whose_host_would_set_the_speed_is_not_predicted() -> None:
     assert rates.loc["h200", "bound_by"] == LAUNCH
     assert rates.loc["faster", ["basis", "reason"]].to_list() == [NONE, which_device.HOST_DECIDES]
     assert rates.loc["l40s", "basis"] == PREDICTED, "its kernels take longer than the host"
+    withdrawn = rates_of(BOTH.assign(host_share=float("nan"), step_s=float("nan")), [*PROFILES, fast])
+    assert withdrawn.loc["l40s", "basis"] != PREDICTED and withdrawn.loc["l40s", "reason"] == which_device.HOST_DECIDES
 
 
 def test_what_bounds_a_step_follows_bytes_and_flop_to_another_device() -> None:

@@ -21,18 +21,19 @@ SHORT_MESSAGE_S = (
 def launched_slowly(record: Record) -> bool | None:
     """Return whether an earlier trace may have delayed a record's steps; None if the record alone can't tell.
 
-    A step on several GPUs also waits for its exchange, and some steps have no trace that says how long kernels run.
+    Steps on several GPUs also wait for their exchange. Those of a training run, and some others, have no trace that
+    says how long kernels run.
     """
     trial, blocks = record.as_trial, record.blocks
     is_first = not record.process.position or record.short  # processes of short passes trace nothing
-    if trial.device != "cuda" or blocks is None or is_first or record.number(TRACES_BEFORE) == 0:
+    if trial.device != "cuda" or is_first or record.number(TRACES_BEFORE) == 0 or "graph" in trial.engine:
         return False
+    if blocks is None:
+        return None if record.epochs else False
     if trial.workload in MESSAGES:
         return blocks.step_s < SHORT_MESSAGE_S
-    if not trial.is_host_bound or "graph" in trial.engine:
-        return False
-    if trial.workload == "launch_rate":
-        return True
+    if trial.workload == "launch_rate" or not trial.is_host_bound:
+        return trial.workload == "launch_rate"
     return waits_for_launches(record) if trial.devices == 1 else None
 
 

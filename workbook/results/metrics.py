@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 
 from workbook.records import Record
 from workbook.records.after_traces import launched_slowly, waits_for_launches
 from workbook.registry import INDEPENDENT_OF_HOST
-from workbook.results import from_result, from_telemetry, roofline
+from workbook.results import from_result, from_telemetry, from_trace, roofline
 from workbook.results.from_trace import memory_of
 from workbook.results.in_time import SLOWED, blocks_in_time
 from workbook.results.missing import Missing, or_none, over, present, why_none
@@ -45,26 +46,35 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
         raise Missing(record.failure)
     if record.result is None:
         raise Missing
-    _check_several(results, record, metric)
+    _check_by_one_gpu(results, record, metric)
     return _DERIVED[metric](results, record) if metric in _DERIVED else _own(results, record, metric)
 
 
 # Fields that decide how long a step's kernels run, and how many the host launches.
-_OF_STEP = ("workload", "model", "image_px", "precision", "engine", "framework", "memory_format", "optimizer")
+_OF_STEP = ("model", "image_px", "precision", "engine", "framework", "memory_format", "optimizer")
+# Metrics without the time of a step: also what a trace alone tells, and what is done before the first step.
+_WITHOUT_STEPS = frozenset(
+    {
+        *(INDEPENDENT_OF_HOST | from_trace.METRICS) - from_trace.OF_STEP,
+        *("device_images_per_s", "compile_s", "trace_s", "capture_s", "time_to_first_step_s", "first_prediction_s"),
+        *from_result.CACHED,
+    }
+)
 
 
-def _check_several(results: StudyRecords, record: Record, metric: str) -> None:
-    """Raise Missing if an earlier trace may have delayed steps on several GPUs.
+def _check_by_one_gpu(results: StudyRecords, record: Record, metric: str) -> None:
+    """Raise Missing if an earlier trace may have delayed steps that have no trace of their own to tell.
 
-    The same network on one GPU tells whether its steps wait for launches.
+    These are steps on several GPUs and of training runs. Steps of the same network on one GPU tell instead.
     """
-    if metric in INDEPENDENT_OF_HOST or launched_slowly(record) is not None or record.devices_used == 1:
+    if metric in _WITHOUT_STEPS or launched_slowly(record) is not None:
         return
     trial = record.as_trial
     same = {name: getattr(trial, name) for name in _OF_STEP}
-    alone = [one for one in results.trials(**same, devices=1) if one.batch_of_device == trial.batch_of_device]
-    of_one = {waits_for_launches(other) for one in alone for other in results.ok(one)}
-    if False not in of_one or True in of_one:  # a short run has no trace that tells
+    alike = [one for one in results.trials(**same, devices=1) if one.batch_of_device == trial.batch_of_device]
+    of_one = {waits_for_launches(other) for one in alike for other in results.ok(one)}
+    was_traced = record.epochs or record.devices_used > 1  # on one GPU, the driver let no step be traced
+    if was_traced and (False not in of_one or True in of_one):  # a short run has no trace that tells
         raise Missing(SLOWED)
 
 
@@ -116,10 +126,20 @@ def _device_images_per_s(_: StudyRecords, record: Record) -> float:
     return over((from_result.images_of(record) or None) if record.blocks else None, busy_s)
 
 
-def _host_share(_: StudyRecords, record: Record) -> float:
-    """Return the share of a step in which no kernel ran; 0 where concurrent kernels fill more than the step's time."""
-    busy_s = _busy_step_s(record)
-    return max(0.0, 1 - busy_s / present(blocks_in_time(record).step_s if busy_s and record.blocks else None))
+def _host_share(results: StudyRecords, record: Record) -> float:
+    """Return the share of a step in which no kernel ran; 0 where concurrent kernels fill more than the step's time.
+
+    A run without a trace has the kernels' time of other runs, which agree on it within 1 %.
+    """
+    step_s = blocks_in_time(record).step_s if record.blocks else None
+    try:
+        busy_s = _busy_step_s(record)
+    except Missing:
+        traced = [or_none(_busy_step_s, other) for other in results.ok(record.as_trial)]
+        if not (known := [other_s for other_s in traced if other_s is not None]):
+            raise
+        busy_s = fmean(known)
+    return max(0.0, 1 - busy_s / present(step_s if busy_s else None))
 
 
 def _busy_step_s(record: Record) -> float:

@@ -177,6 +177,7 @@ class Results:
         Raise UserError for a file that cannot be read.
         """
         parts, measured_by = [], pd.Series([record.study for _, record in self._rows], index=self._selected.index)
+        slowed = pd.Series([bool(launched_slowly(record)) for _, record in self._rows], index=self._selected.index)
         for records in self.selected:
             if records.host_id is None or records.store is None:
                 continue
@@ -188,7 +189,7 @@ class Results:
                         f"{error}, or delete the file: then `series()` has no telemetry of {study}."
                     ) from error
                 kept = kept[kept["scale"] == records.scale].rename(columns={"pass": "pass_number", "t_s": "time_s"})
-                of_study = (self._selected["study"] == records.study.id) & (measured_by == study)
+                of_study = (self._selected["study"] == records.study.id) & (measured_by == study) & ~slowed
                 keys = self._selected[of_study][[*self._keys, "key_hash"]]
                 parts.append(keys.merge(kept, left_on=["key_hash", "pass_number"], right_on=["key", "pass_number"]))
         empty = pd.DataFrame(columns=[*self._keys, "source", "metric", "time_s", "value"])

@@ -166,7 +166,9 @@ def together_s(
 ) -> float:
     """Return the seconds of a sequence of trials, with the start of a process per framework and after each trace."""
     starts_s = startup_s * len({trial.framework for trial in trials})
-    starts_s += sum(startup_s if is_keras(of.framework) else RESTART_S for of in trials if of_pass.traces_gpu(of))
+    for trial in filter(of_pass.traces_gpu, trials):  # workers of PyTorch on one device are forked
+        is_forked = trial.framework == "torch" and trial.processes == 1
+        starts_s += RESTART_S if is_forked else max(startup_s, STARTUP_S)
     return sum(expected[trial.key] for trial in trials) + starts_s
 
 

@@ -43,7 +43,7 @@ class Work:
     log: Path
     environment: dict[str, str]
     gate_passed: Sequence[bool] = ()  # of each trial: whether it passed its gate earlier, with this code
-    is_forked: bool = False  # a report starts many processes, which one process can fork
+    is_forked: bool = False  # a report, or a GPU's trials, need many processes, which one process can fork
 
 
 class WorkerProcess:

@@ -23,19 +23,20 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
     NCCL's settings, Keras's back end and its device are fixed when a process begins. Over several nodes each node runs
     equally many ranks, so the ranks of a smaller trial are not the first ranks of a larger one. A process that uses all
     devices (`parallel`) runs without further ranks. Ranks that share one device (`placement`) exchange over another
-    back end and can outnumber the devices, so trials of one process are not timed beside them.
+    back end and can outnumber the devices, so trials of one process are not timed beside them. A trial of one process
+    is traced more often, and its process ends then, which costs a group of ranks seconds.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement, trial.processes > 1
 
 
 def of_next_process(pending: Sequence[Trial], of_pass: Pass) -> list[Trial]:
     """Return the trials of `pending` that the next process runs, in their order.
 
     They share the first trial's `processes_of`. A trial that traces a GPU is the last of its process: CUPTI stays
-    attached, and the process then launches kernels up to twice as slowly (`benchmarks/process_history.py`).
+    attached, and the process then launches kernels up to three times as slowly (`benchmarks/process_history.py`).
     """
     wanted, together = processes_of(pending[0]), list[Trial]()
     for trial in pending:

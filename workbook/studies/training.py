@@ -61,9 +61,9 @@ DEVICE_PART, HOST_PART = "a kernel runs", "the device waits for the host"
 def device_and_host(trained: pd.DataFrame) -> pd.DataFrame:
     """Return each step as two rows: `part` is `DEVICE_PART` or `HOST_PART`, and `step_s` its seconds.
 
-    Only rows with a trace count. Kernels of several streams may fill more than a step; then the host's part is 0.
+    Only rows with a trace and a time count. Kernels of several streams may fill more than a step: the host's part is 0.
     """
-    traced = trained.dropna(subset=["busy_step_s"])
+    traced = trained.dropna(subset=["busy_step_s", "step_s"])
     busy_s = traced[["busy_step_s", "step_s"]].min(axis=1)
     device = traced.assign(part=DEVICE_PART, step_s=busy_s)
     return pd.concat([device, traced.assign(part=HOST_PART, step_s=traced["step_s"] - busy_s)], ignore_index=True)

@@ -97,8 +97,9 @@ def summary(results: Results) -> pd.DataFrame:
         rows["Correctness checks, largest difference"] = f"{worst:.0%} of what is tolerated"
     if len(blocks):
         seconds = blocks["step_s"] * blocks["steps"]
-        timed_s = seconds.groupby(blocks["record"]).sum()
+        timed_s = seconds.groupby(blocks["record"]).sum(min_count=1).dropna()
         flagged = len(flags.drop_duplicates(["record", "block"]))
-        rows["Timed part of a run"] = span_of(timed_s, "s", 2)
+        if len(timed_s):
+            rows["Timed part of a run"] = span_of(timed_s, "s", 2)
         rows["Timed blocks throttled or below clock"] = f"{flagged:,} of {len(blocks):,}"
     return pd.DataFrame(rows.items(), columns=["check", "result"])

@@ -165,8 +165,8 @@ class _Sources:
             reason = reasons[0].removeprefix(f"{target.title} has ")
             return {"basis": NONE, "reason": reason.replace(f"the chip generation of {target.title}", ITS_GENERATION)}
         _, seconds, low_s, high_s = Laws(target).predicted(str(self._precision), sources)
-        waits = rows["host_share"] >= WAITS
-        if waits.any() and seconds < rows["step_s"].max():
+        waits = (rows["host_share"] >= WAITS) | rows["step_s"].isna()  # a withdrawn time, which may have waited
+        if waits.any() and not seconds >= rows["step_s"].max(skipna=False):
             return {"basis": NONE, "reason": HOST_DECIDES}
         value, low, high = (self._batch / end for end in (seconds, high_s, low_s))
         shares = [self._shares(source, target, seconds) for source, _ in sources]
