@@ -23,13 +23,14 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
     NCCL's settings, Keras's back end and its device are fixed when a process begins. Over several nodes each node runs
     equally many ranks, so the ranks of a smaller trial are not the first ranks of a larger one. A process that uses all
     devices (`parallel`) runs without further ranks. Ranks that share one device (`placement`) exchange over another
-    back end and can outnumber the devices, so trials of one process are not timed beside them. A trial of one process
-    is traced more often, and its process ends then, which costs a group of ranks seconds.
+    back end and can outnumber the devices, so trials of one process are not timed beside them. A trial on one GPU is
+    traced more often, and its process ends then, which costs a group of ranks seconds.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement, trial.processes > 1
+    is_group = trial.device == "cuda" and trial.processes > 1
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement, is_group
 
 
 def of_next_process(pending: Sequence[Trial], of_pass: Pass) -> list[Trial]:
