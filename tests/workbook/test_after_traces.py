@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from labkit.telemetry.summary import Statistic, Telemetry, Window
+from tests.committed import committed_reports
 from tests.workbook.made_records import blocks, of_records, run
 from workbook.hardware.profile import Timing
-from workbook.records import Process, Record
-from workbook.records.after_traces import BUSY, SHORT_MESSAGE_S, TRACES_BEFORE, launched_slowly
+from workbook.records import Process, Record, after_traces
+from workbook.records.after_traces import BUSY, SHORT_MESSAGE_S, TRACES_BEFORE, launched_slowly, waits_for_launches
 from workbook.records.selection import done
-from workbook.registry import INDEPENDENT_OF_HOST
+from workbook.records.store import Store
+from workbook.registry import INDEPENDENT_OF_HOST, SMALL
 from workbook.results import Results
 from workbook.results.in_time import SLOWED
 from workbook.results.metrics import metric_of, why_missing
@@ -88,6 +92,40 @@ def test_traces_of_a_cpu_share_a_process() -> None:
 
 
 # ---- records of before -----------------------------------------------------------------------------------------------
+
+
+def slowdowns(file: Path) -> Iterator[tuple[bool, float]]:
+    """Yield for each step after a trace whether it waits for launches, and its seconds over those of steps before.
+
+    `file` holds records of a study and host. The steps before are those of the same trial in processes, or parts of
+    processes, that had not traced. Records that tell the traces of their process are of newer code.
+    """
+    records = Store(file.parents[2]).read(file.name.partition(".")[0], file.parent.name)
+    old = [record for record in records if record.scale != SMALL and TRACES_BEFORE not in record.facts]
+    first_trace: dict[str, int] = {}
+    steps: dict[str, dict[bool, list[Record]]] = {}
+    for record in sorted(old, key=lambda record: record.process.position):
+        process, trial = record.process, record.as_trial
+        is_after = process.position > first_trace.get(process.id, process.position)
+        if not {"short_trace", "traced_steps"}.isdisjoint(record.phases_s):
+            first_trace.setdefault(process.id, process.position)
+        if record.blocks and (trial.device, trial.devices) == ("cuda", 1) and "graph" not in trial.engine:
+            steps.setdefault(record.key, {False: [], True: []})[is_after].append(record)
+    for same in steps.values():
+        before_s = [record.blocks.step_s for record in same[False] if record.blocks]
+        for record in same[True]:
+            waits = waits_for_launches(record)
+            if before_s and waits is not None and record.blocks:
+                yield waits, record.blocks.step_s / median(before_s)
+
+
+def test_the_records_show_what_the_module_says_of_them() -> None:
+    said = " ".join((after_traces.__doc__ or "").split())
+    every = [each for file in sorted(committed_reports().glob("*/records/*/*.jsonl.gz")) for each in slowdowns(file)]
+    waited, others = ([ratio for waits, ratio in every if waits is kind] for kind in (True, False))
+    assert f"{len(waited)} steps that waited for launches took {median(waited):.2f} times as long" in said
+    assert f"(median; at most {max(waited):.1f})" in said
+    assert f"{len(others)} other steps took {median(others):.3f} times as long (at most {max(others):.2f})" in said
 
 
 def measured(trial: Trial, busy: float | None = None, step_s: float = STEP_S, **other: Any) -> Record:

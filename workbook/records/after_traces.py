@@ -9,13 +9,11 @@ taken. On H100s and H200s, 284 steps that waited for launches took 1.24 times as
 from __future__ import annotations
 
 from workbook.records.record import Record
+from workbook.trials.trial import MESSAGES
 
 TRACES_BEFORE = "gpu_traces_before"  # the fact: how many trials of the process had traced a GPU before this trial
-BUSY = 0.9  # the share of a step in which kernels ran, from which a step is among the 271 others
-MESSAGES = ("all_reduce", "peer_copy")  # of one launch each
-SHORT_MESSAGE_S = (
-    0.5e-3  # after a trace, messages of 0.05 ms take up to 0.03 ms more; those of 0.9 ms repeat within 1 %
-)
+BUSY = 0.9  # kernels run during at least this share of a step that slower launches do not delay
+SHORT_MESSAGE_S = 0.5e-3  # after a trace, 0.05 ms become up to 0.08 ms, and messages of 0.9 ms repeat within 1 %
 
 
 def launched_slowly(record: Record) -> bool | None:
@@ -32,8 +30,10 @@ def launched_slowly(record: Record) -> bool | None:
         return None if record.epochs else False
     if trial.workload in MESSAGES:
         return blocks.step_s < SHORT_MESSAGE_S
-    if trial.workload == "launch_rate" or not trial.is_host_bound:
-        return trial.workload == "launch_rate"
+    if trial.workload == "launch_rate":
+        return True
+    if not trial.is_host_bound:
+        return False
     return waits_for_launches(record) if trial.devices == 1 else None
 
 

@@ -221,7 +221,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
 METRICS = frozenset(_METRICS)
 OF_PIECES = ("piece_busy_deviation", "piece_step_deviation")
 OF_SHORT_TRACES = ("busy_step_s", "kernels_per_step")
-OF_STEP = {"compute_utilisation", "launch_gap_share", "waiting_share", "trace_slowdown"}  # over the timed step
+OVER_STEP = {"compute_utilisation", "launch_gap_share", "waiting_share", "trace_slowdown"}  # over the timed step
 _ON_CPUS = {
     *("compute_utilisation", "waiting_share", "profiled_utilisation", "maxpool_backward_share"),
     *("busy_step_s", "traced_step_s", "trace_slowdown", *OF_PIECES),

@@ -51,11 +51,11 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
 
 
 # Fields that decide how long a step's kernels run, and how many the host launches.
-_OF_STEP = ("model", "image_px", "precision", "engine", "framework", "memory_format", "optimizer")
+_SAME_STEP = ("model", "image_px", "precision", "engine", "framework", "memory_format", "optimizer")
 # Metrics without the time of a step: also what a trace alone tells, and what is done before the first step.
 _WITHOUT_STEPS = frozenset(
     {
-        *(INDEPENDENT_OF_HOST | from_trace.METRICS) - from_trace.OF_STEP,
+        *(INDEPENDENT_OF_HOST | from_trace.METRICS) - from_trace.OVER_STEP,
         *("device_images_per_s", "compile_s", "trace_s", "capture_s", "time_to_first_step_s", "first_prediction_s"),
         *from_result.CACHED,
     }
@@ -70,7 +70,7 @@ def _check_by_one_gpu(results: StudyRecords, record: Record, metric: str) -> Non
     if metric in _WITHOUT_STEPS or launched_slowly(record) is not None:
         return
     trial = record.as_trial
-    same = {name: getattr(trial, name) for name in _OF_STEP}
+    same = {name: getattr(trial, name) for name in _SAME_STEP}
     alike = [one for one in results.trials(**same, devices=1) if one.batch_of_device == trial.batch_of_device]
     of_one = {waits_for_launches(other) for one in alike for other in results.ok(one)}
     was_traced = record.epochs or record.devices_used > 1  # on one GPU, the driver let no step be traced

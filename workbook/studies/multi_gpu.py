@@ -14,12 +14,12 @@ from workbook.show.frames import phrases
 from workbook.studies.planner import Planner
 from workbook.studies.values import times
 from workbook.trials.recipes import on_devices
+from workbook.trials.trial import MESSAGES
 from workbook.words import devices_name, label
 
 ONE, EACH, TOTAL, STALE = "one worker", "fixed batch per GPU", "fixed total batch", "asynchronous SGD"
 SHOWN = (EACH, TOTAL, STALE)  # recipes that the study's answer reports
 LINEAR = pd.DataFrame({"value": [1.0], "label": ["linear"]})
-MESSAGES = ("all_reduce", "peer_copy")
 _SETTING = ["framework", "model", "image_px", "mode", "precision", "batch"]
 _SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
 

@@ -27,6 +27,7 @@ FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 NO_DATA = "none"  # for workloads that take no images
 OF_NETWORKS = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Steps))
 OWN = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Own))  # networks that users bring
+MESSAGES = tuple(workload for workload, part in PARTS.items() if part is parts.Messages)  # between devices
 SUSTAINED_WINDOWS = 12  # energy windows of a minute
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
 ASKED_AFTER = ("queries", "samples", *fields_of(parts.Tracing))
