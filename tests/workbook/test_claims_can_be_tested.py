@@ -100,6 +100,16 @@ def has_case(test: schema.Test, sides: Iterable[Side]) -> bool:
     return bool(chosen)
 
 
+def test_sides_of_one_and_of_three_energy_windows_are_of_one_family() -> None:
+    power = Results([cast(Any, Planned(load_profile("cpu"), STUDIES["04_power"]))])
+    windows_of = {"vgg16": (1, 12), "resnet50": (3, 1)}
+    sides = [
+        Side(power, Trial(model=model, energy_windows=windows)) for model, of in windows_of.items() for windows in of
+    ]
+    found = [[side.trial.energy_windows for side in family] for family in families(sides, ["model"])]
+    assert found == [[1, 3, 1], [12]]
+
+
 def each_test() -> list[tuple[Claim, int, schema.Test]]:
     claims = [claim for paper in PAPERS for claim in paper.claims]
     return [(claim, place, test) for claim in claims for place, test in enumerate(claim.tests)]

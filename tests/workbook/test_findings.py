@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.committed import committed_reports
+from workbook.claims.evidence import FEWEST_RUNS
 from workbook.paths import ROOT
 from workbook.results import load
 from workbook.studies import machines
@@ -41,13 +42,13 @@ def table_row(reference: str, quantity: str, metric: str) -> str:
 
 
 def cell(row: pd.DataFrame) -> str:
-    """Return a mean with its interval, in as many digits as it allows; empty if nothing was measured."""
+    """Return a mean with its interval from three runs on, in as many digits as it allows; empty without a mean."""
     if row.empty:
         return ""
-    value, low, high = row[["value", "low", "high"]].iloc[0]
+    value, low, high, passes = row[["value", "low", "high", "passes"]].iloc[0]
     digits = digits_of(value, low, high)
-    if pd.isna(low):
-        return f"{number(value, digits)} (one run)"
+    if passes < FEWEST_RUNS:
+        return f"{number(value, digits)} ({int(passes)} run{'s' * (passes > 1)})"
     return "{} [{}, {}]".format(*(number(part, digits) for part in (value, low, high)))
 
 
@@ -79,7 +80,9 @@ def over_h100() -> Range:
 
 
 ENDS = r"(?P<low>[\d.]+) to (?P<high>[\d.]+)"
-COUNTS = {word: count for count, word in enumerate(("one", "two", "three", "four", "five", "six", "seven"), start=1)}
+COUNTS = {
+    word: count for count, word in enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), start=1)
+}
 NETWORKS = [("resnet50", 32), ("resnet152", 32), ("vgg16", 32), ("vgg19", 32), ("resnet50", 224)]
 TABLE = [
     (ORDINARY, "images/s", "images_per_s"),

@@ -182,6 +182,15 @@ def test_configurations_are_never_mixed() -> None:
         table(data, ["batch", "mode"], "images_per_s", intervals="none")  # type: ignore[arg-type]
 
 
+def test_runs_of_one_and_of_three_energy_windows_are_pooled_and_those_of_a_minute_and_of_none_are_not() -> None:
+    data = made([("vgg16", 64, "strict FP32", [1000, 1010, 990])])
+    pooled = estimate(data.assign(energy_windows=[1, 3, 3]), "images_per_s", ["mode"])
+    assert pooled["passes"].tolist() == [3] and pooled["value"].tolist() == [pytest.approx(1000, rel=1e-3)]
+    for windows in ([1, 3, 12], [0, 1, 1]):
+        with pytest.raises(UserError, match="energy_windows"):
+            estimate(data.assign(energy_windows=windows), "images_per_s", ["mode"])
+
+
 def test_headings_have_scope() -> None:
     soup = page(table(made([("vgg16", 64, "strict FP32", [1000])]), "batch", "images_per_s"))
     assert [cell["scope"] for cell in soup.select("th")] == ["col", "col", "row"]

@@ -28,7 +28,7 @@ from workbook.results.missing import or_none, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
 from workbook.trials.parts import Exchange, Storage, fields_of
-from workbook.trials.trial import ASKED_AFTER, Trial
+from workbook.trials.trial import ASKED_AFTER, WINDOWS, Trial, windows_alike
 
 if TYPE_CHECKING:
     from workbook.claims.verdict import Finding
@@ -202,8 +202,9 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     """Return groups of sides that differ only in `names` and in the content of their data, in order of appearance.
 
     Fields that apply after the timed part (`ASKED_AFTER`) separate no sides, nor do the fields of training between
-    workloads. Along `devices`, a trial of one device joins all families that it fits: it cannot set `BETWEEN_DEVICES`.
-    Along `nodes`, trials with equally many devices on each node are alike.
+    workloads, nor the number of energy windows (`windows_alike`). Along `devices`, a trial of one device joins all
+    families that it fits: it cannot set `BETWEEN_DEVICES`. Along `nodes`, trials with equally many devices on each node
+    are alike.
     """
     free = {*names, *ASKED_AFTER, "data_checksum"}
     if "workload" in free:
@@ -216,10 +217,13 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     everywhere: list[tuple[tuple[Any, ...], Side]] = []
 
     def family(side: Side, without: Iterable[str] = ()) -> tuple[Any, ...]:
-        alike = tuple(getattr(side.trial, name) for name in sorted(TRIAL_FIELDS - free - set(without)))
+        of_trial = {name: getattr(side.trial, name) for name in sorted(TRIAL_FIELDS - free - set(without))}
+        if WINDOWS in of_trial:
+            of_trial[WINDOWS] = windows_alike(of_trial[WINDOWS])
         of_study = side.results.study.id  # a test that looks at two studies compares within each
         of_node = side.trial.devices_of_node if along_nodes else ()
-        return (*alike, of_node, of_study, () if free & {"profile", "generation"} else side.results.profile.name)
+        of_profile = () if free & {"profile", "generation"} else side.results.profile.name
+        return (*of_trial.values(), of_node, of_study, of_profile)
 
     of_several: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for side in sides:

@@ -37,7 +37,7 @@ from workbook.results.intervals import (
 )
 from workbook.results.load import is_report
 from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
-from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WORDS
+from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WINDOWS, WORDS, windows_alike
 from workbook.words import MODE_NAMES, NOT_MEASURED
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
@@ -159,6 +159,8 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
     check_columns(data, [metric, *names])
     read = {metric, *names, *PAIRED_BY, *OF_ANSWERS, *IDENTITY, *EQUAL}  # copies of all metrics are slow
     measured = data[[name for name in data if name in read]].dropna(subset=[metric])
+    if WINDOWS in measured and WINDOWS not in names:
+        measured = measured.assign(**{WINDOWS: measured[WINDOWS].map(windows_alike)})
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
         raise UserError(
             f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "

@@ -28,7 +28,7 @@ NO_DATA = "none"  # for workloads that take no images
 OF_NETWORKS = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Steps))
 OWN = tuple(workload for workload, part in PARTS.items() if issubclass(part, parts.Own))  # networks that users bring
 MESSAGES = tuple(workload for workload, part in PARTS.items() if part is parts.Messages)  # between devices
-SUSTAINED_WINDOWS = 12  # energy windows of a minute
+WINDOWS, SUSTAINED_WINDOWS = "energy_windows", 12  # a field, and its value for windows of a minute
 # Fields of measurements after the timed blocks. Comparisons of trials ignore them.
 ASKED_AFTER = ("queries", "samples", *fields_of(parts.Tracing))
 _OF_USER = "A module of yours has a dot in its name: `folder/module.py` is workload='folder.module'."
@@ -136,7 +136,7 @@ class Trial(parts.Training, parts.Inference, parts.Adversarial, parts.Loading, p
 
     def only_timed(self) -> Trial:
         """Return the trial without what it asks for beside its timed blocks, as a short pass runs it."""
-        blank: dict[str, Any] = dict.fromkeys((*ASKED_AFTER, "energy_windows", "scored"), 0) | {"counted": self.counted}
+        blank: dict[str, Any] = dict.fromkeys((*ASKED_AFTER, WINDOWS, "scored"), 0) | {"counted": self.counted}
         return replace(self, **blank)
 
     @property
@@ -254,6 +254,17 @@ def configuration(trial: Trial) -> Trial:
     """Return the trial as tables compare it: `without_data`, and without what follows its timed blocks."""
     blank = Trial()
     return replace(without_data(trial), **{name: getattr(blank, name) for name in ASKED_AFTER})
+
+
+def windows_alike(windows: int) -> int:
+    """Return the number of energy windows as comparisons see it: 0, 1 for some, or `SUSTAINED_WINDOWS` for a minute.
+
+    A run's energy is the mean of its windows, and the first window of a run has that mean: a test asks the records.
+
+    >>> [windows_alike(windows) for windows in (0, 1, 3, 12)]
+    [0, 1, 1, 12]
+    """
+    return min(windows, 1) if windows < SUSTAINED_WINDOWS else SUSTAINED_WINDOWS
 
 
 def refuse_retired(trials: Iterable[Trial]) -> None:
