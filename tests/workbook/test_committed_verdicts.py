@@ -12,9 +12,10 @@ from tests.committed import committed_reports
 from workbook.claims import Findings
 from workbook.claims.evidence import FEWEST_RUNS
 from workbook.claims.reports import evidence, verdicts
-from workbook.claims.verdict import TESTED
+from workbook.claims.verdict import TESTED, Case
 from workbook.paths import ROOT
 from workbook.results import difference, load, ratio
+from workbook.results.intervals import HOSTS
 from workbook.studies import batch_runs
 
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
@@ -23,6 +24,10 @@ PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
 each_profile = pytest.mark.parametrize(
     "profile", ["h200", *(pytest.param(name, marks=pytest.mark.thorough) for name in PROFILES if name != "h200")]
 )
+
+
+def is_over_hosts(case: Case) -> bool:
+    return case.effect is not None and case.effect.hosts >= HOSTS
 
 
 class ByProfile(dict[str, Findings]):
@@ -111,7 +116,7 @@ def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: py
 
 def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[str, Findings]) -> None:
     judged = [judged for finding in findings["h200"].findings for judged in finding.tests]
-    cases = [case for of_test in judged for case in of_test.cases if case.is_over_hosts and len(case.sides) == 2]
+    cases = [case for of_test in judged for case in of_test.cases if is_over_hosts(case) and len(case.sides) == 2]
     for case in cases:
         assert case.effect is not None
         hosts = [{results.host_id for results, trial in case.sources if trial == side.trial} for side in case.sides]
@@ -125,9 +130,11 @@ def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findi
     cases = [case for of_test in judged if of_test.test.shape == "ratio" for case in of_test.cases if case.effect]
     over_passes = [case for case in cases if len(case.sides) == 2 and not (case.is_by_image or case.is_least)]
     assert len(over_passes) > 20
-    assert any(case.is_over_hosts for case in over_passes)
+    assert any(map(is_over_hosts, over_passes))
     for case in over_passes:
-        of_side = [side.rows_of_equal_hosts if case.is_over_hosts else side.rows for side in case.sides]
+        named = {(results.profile.name, results.host_id) for results, _ in case.sources}
+        equal = [(side.results.profile.name, side.rows_of_equal_hosts) for side in case.sides]
+        of_side = [rows[[(profile, host) in named for host in rows["host"]]] for profile, rows in equal]
         sides = [rows.assign(side=name) for name, rows in zip(("over", "under"), of_side, strict=True)]
         table = ratio(pd.concat(sides), case.metric, over={"side": "under"}, by="side")
         assert case.effect is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.workbook.test_records import STUDY, record
-from workbook.records import PROTOCOL, Planned, Record, parse_line, short_hash
+from workbook.records import PROTOCOL, Planned, Process, Record, parse_line, short_hash
 from workbook.records.selection import (
     at_scale,
     done,
@@ -88,6 +88,17 @@ def test_a_host_of_one_round_gives_way_to_one_of_two_rounds_of_an_earlier_protoc
     assert host_to_show(store, STUDY, None) == "old", "a single run has no interval"
     store.append(record(host="new", number=2, **planned))
     assert host_to_show(store, STUDY, None) == "new"
+
+
+def test_a_host_of_more_rounds_gives_way_if_a_trace_delayed_its_launches(store: Store) -> None:
+    planned: dict[str, Any] = {"scale": "quick", "passes": 3, "device": "cuda"}
+    for host, position, rounds in (("prompt", 0, 2), ("delayed", 1, 3)):
+        process = Process(id=host, position=position, startup_s=1.0)
+        for number in range(1, rounds + 1):
+            store.append(record(host=host, number=number, process=process, **planned))
+    assert host_to_show(store, STUDY, None) == "prompt"
+    store.append(record(host="prompt", scale="quick", passes=3, device="cuda", batch=8, plan=(8, 64)))
+    assert host_to_show(store, STUDY, None) == "delayed", "a plan of more trials has no complete second round"
 
 
 def test_a_record_of_schema_1_is_read_with_equally_many_passes_for_all_trials() -> None:

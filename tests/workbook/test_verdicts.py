@@ -125,7 +125,7 @@ def seen(
     def load(name: str, study: str) -> Results:
         return by_place.get((name, study)) or of_records(hw=name, study=study)
 
-    return Evidence(view, tuple(sorted(names)), load, lambda _, __: others)
+    return Evidence(view, tuple(sorted(names)), load, lambda name, _: others if name == view else ())
 
 
 # ---- made-up claims -------------------------------------------------------------------------------------------------
@@ -1202,6 +1202,18 @@ def test_values_that_no_host_changes_are_judged_over_hosts_if_passes_are_too_few
     low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
     assert interval(case) == pytest.approx(tuple(np.exp([low, logs.mean(), high])), rel=1e-3)
     assert judged_on(of_hosts[:2], over).verdict == OPEN
+
+
+def test_few_passes_of_a_profile_are_those_of_its_hosts_beside_the_passes_of_one_host_of_another_profile() -> None:
+    of_hosts = hosts(*({GRAPH64: even(rate)[:2]} for rate in (200, 202, 204)))
+    other = shown({GRAPH64: even(100)}, hw="h100", host=OTHER_HOST)
+    claim = a_claim(a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"}))
+    finding = judge(a_paper(claim), claim, seen(of_hosts[0], other, others=of_hosts[1:]))
+    case = only_case(finding)
+    assert (finding.verdict, case.n) == (YES, 3)
+    expected = stats.ttest_ind(np.log([200, 202, 204]), np.log(even(100)), equal_var=False).confidence_interval(0.95)
+    assert (interval(case)[0], interval(case)[2]) == pytest.approx(tuple(np.exp(expected)), rel=1e-3)
+    assert len(page_of(finding).select("td a")) == 4, "a file of each host of the values"
 
 
 def test_levels_and_gains_of_eager_loops_are_over_hosts_too() -> None:

@@ -286,10 +286,11 @@ def ratio(over: Side, under: Side, metric: str) -> Interval | None:
 def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
     """Return the rows of each side that an effect of these metrics is formed from.
 
-    They are of all equal hosts that every side of a profile has, if these are `HOSTS` or more and a value depends on
-    the host, or the shown host has fewer passes than a verdict needs. Else they are of the shown host.
+    They are of all equal hosts that every side of a profile has, if these are `HOSTS` or more in each profile and a
+    value depends on the host. They are also of a profile whose shown host has fewer passes than a verdict needs. Else
+    they are of the shown host.
     """
-    few = any(0 < side.rows[metric].count() < FEWEST_RUNS for side, metric in wanted)
+    few = {side.field("profile") for side, metric in wanted if 0 < side.rows[metric].count() < FEWEST_RUNS}
     if few or any(side.depends_on_host(metric) for side, metric in wanted):
         pooled = [
             (side.field("profile"), (rows := side.rows_of_equal_hosts).loc[rows[metric].notna(), [*PAIRED_BY, metric]])
@@ -298,6 +299,10 @@ def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
         common: dict[str, set[str]] = {}
         for profile, rows in pooled:
             common[profile] = common.get(profile, set(rows["host"])) & set(rows["host"])
-        if all(len(hosts) >= HOSTS for hosts in common.values()):
-            return [rows[rows["host"].isin(common[profile])] for profile, rows in pooled]
+        enough = {profile for profile, hosts in common.items() if len(hosts) >= HOSTS}
+        several = enough if enough == common.keys() else enough & few
+        return [
+            rows[rows["host"].isin(common[profile])] if profile in several else side.rows
+            for (profile, rows), (side, _) in zip(pooled, wanted, strict=True)
+        ]
     return [side.rows for side, _ in wanted]

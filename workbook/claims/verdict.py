@@ -144,23 +144,18 @@ class Case:
         return len(self.sides) == 2 and self.kind != "level" and is_by_image(*self.sides, self.metric)
 
     @property
-    def is_over_hosts(self) -> bool:
-        """Whether the interval is over hosts."""
-        return self.effect is not None and self.effect.hosts >= HOSTS
-
-    @property
     def holds_for_one_host(self) -> bool:
         """Whether the effect depends on the host, and the interval is over the passes of a single one."""
         depends = any(side.depends_on_host(self.metric) for side in self.sides)
-        return self.effect is not None and depends and not self.is_over_hosts
+        return self.effect is not None and depends and self.effect.hosts < HOSTS
 
     @property
     def sources(self) -> list[tuple[StudyRecords, Trial]]:
         """The records behind the case, with the trial that they are of.
 
-        An interval over hosts of two sides names the hosts of its values. Of more sides it names those of each side.
+        An effect of two sides names the hosts of its values. Of more sides it names those of each side.
         """
-        if not self.is_over_hosts:
+        if self.effect is None:
             return [(side.results, side.trial) for side in self.sides]
         wanted = [(side, self.metric) for side in self.sides]
         rows = samples(*wanted) if len(wanted) == 2 else [samples(of_side)[0] for of_side in wanted]

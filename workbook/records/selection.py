@@ -137,11 +137,12 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
     """Return `here` if a report measured there, else the best other host.
 
     Hosts with two complete rounds come first, because a single run has no interval, and then hosts with one. Round 0
-    does not count. Among them the newest protocol decides, then more complete rounds, then the newest records, whose
-    plan is the newest. Short rounds do not count: they repeat only what a host delays.
+    does not count. Among them the newest protocol decides, then more complete rounds without delayed launches
+    (`after_traces`), then more complete rounds, then the newest records, whose plan is the newest. Short rounds do not
+    count: they repeat only what a host delays.
     """
 
-    def rank(host: str) -> tuple[bool, bool, int, int, int, str]:
+    def rank(host: str) -> tuple[bool, bool, int, int, int, int, str]:
         records = read_together(store, study, host).records
         reported = any(not record.planned.extra for record in records)
         scale = scale_to_show(records)
@@ -151,7 +152,9 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
         newest = max((record.started_at for record in records), default="")
         full = min(rounds, PASSES[scale]) if scale else 0
         counted = 0 if scale == SMALL else min(full, 2)
-        return reported, host == here, counted, protocol, full, newest
+        prompt = [record for record in records if launched_slowly(record) is False]
+        whole = min(rounds_complete(prompt, scale), full) if scale else 0
+        return reported, host == here, counted, protocol, whole, full, newest
 
     hosts = store.hosts(study)
     return max(hosts, key=rank) if len(hosts) > 1 else next(iter(hosts), None)
