@@ -112,19 +112,28 @@ def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where
         return NOT_MEASURED
     vague = pd.isna(high - low) or digits_of(value, low, high) == VAGUE_DIGITS
     text = f"about {text_of(value, unit, VAGUE_DIGITS)}" if vague else text_of(value, unit)
+    return f"{text} (2 runs)" if _of_two_runs(estimates, where) else text
+
+
+def _of_two_runs(estimates: pd.DataFrame, where: Mapping[str, Any]) -> bool:
     runs = estimates.loc[(estimates[[*where]] == pd.Series(where)).all(axis=1)].get("passes")
-    return f"{text} (2 runs)" if runs is not None and [*runs.head(1)] == [2] else text
+    return runs is not None and [*runs.head(1)] == [2]
 
 
 def times(ratios: pd.DataFrame, **where: Any) -> str:
     """Return the ratio of one row for a sentence; "no difference found" if its 95 % interval contains 1.
 
+    Two runs decide nothing, so their ratio is told.
+
     >>> gains = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
     >>> times(gains, batch=1), times(gains, batch=64), times(gains, batch=256)
     ('4.00 times', 'no difference found', 'not measured')
+    >>> times(gains.assign(passes=2), batch=64)
+    'about 1.1 times (2 runs)'
     """
     _, low, high = _interval(ratios, where)
-    return NO_DIFFERENCE if low <= 1 <= high else told(ratios, "times", **where)
+    contains_1 = low <= 1 <= high and not _of_two_runs(ratios, where)
+    return NO_DIFFERENCE if contains_1 else told(ratios, "times", **where)
 
 
 def as_fast(ratios: pd.DataFrame, reference: str, **where: Any) -> str:
