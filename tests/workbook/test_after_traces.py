@@ -25,10 +25,12 @@ from workbook.results.in_time import SLOWED
 from workbook.results.metrics import metric_of, why_missing
 from workbook.runner.processes import of_next_process
 from workbook.runner.protocol import SHORT_TRACE_PASSES, Pass
+from workbook.show import table
 from workbook.studies import trust
 from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
 from workbook.studies.training import device_and_host
 from workbook.trials.trial import NO_DATA, Trial
+from workbook.words import NAN, NOT_MEASURED
 
 STUDY = "01_training"
 EAGER = Trial(batch=64, device="cuda", image_px=224)
@@ -166,6 +168,17 @@ def test_times_of_a_slowed_step_are_withdrawn_and_what_the_device_alone_decides_
         assert why_missing(of_records(STUDY, [slowed]), slowed, metric) == SLOWED
     for metric in INDEPENDENT_OF_HOST & {"busy_step_s", "framework_peak_bytes", "memory_bytes"} | {"kernels_per_step"}:
         assert metric_of(of_records(STUDY, [slowed]), slowed, metric) is not None, metric
+
+
+def test_a_table_says_that_a_time_is_withdrawn_and_not_that_nothing_was_measured() -> None:
+    records = [measured(EAGER, 0.5), measured(replace(EAGER, batch=128), 0.95)]
+    data = Results([of_records(STUDY, records)]).frame()
+    shown = table(data, "batch", {"rate": "images_per_s", "memory": "memory_bytes"})
+    assert [(place, why) for (place, _), why in shown.reasons.items()] == [(0, SLOWED)]
+    without_memory = table(data.assign(memory_bytes=NAN), "batch", "memory_bytes")
+    assert set(without_memory.reasons.values()) == {NOT_MEASURED}
+    of_words = table(data.assign(bound=[None, "launch-bound"]), "batch", "bound")
+    assert of_words.reasons == {(0, "bound"): SLOWED}
 
 
 def test_power_and_blocks_of_a_slowed_step_are_withdrawn() -> None:

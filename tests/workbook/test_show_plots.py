@@ -15,6 +15,7 @@ import pytest
 from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from matplotlib import rc_context
+from matplotlib.text import Text
 from PIL import Image
 
 from labkit.errors import UserError
@@ -295,6 +296,16 @@ def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
     published = pd.DataFrame({"batch": [16], "value": [100.0], "label": ["published"]})
     figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", ratio=speedup, ticks=published)
     assert {"not run: needs 80 GiB", "7.21x", "published", "batch 8,192"} <= set(texts(figure.svg()))
+
+
+@pytest.mark.parametrize("model", ["vgg16", "a network with a name of many words"])
+def test_a_reason_ends_within_its_figure(model: str) -> None:
+    reason = "unsupported: needs 80 GiB of memory, and this GPU has 16 GiB in all its parts together"
+    data = pd.concat([SWEEP.assign(model=model), made([(model, 8192, "strict FP32", reason)])])
+    figure = plots.dots(data, y=["model", "batch", "mode"], x="images_per_s")
+    figure.drawing.draw_without_rendering()
+    written = [text for text in figure.drawing.findobj(Text) if text.get_style() == "italic"]
+    assert written and all(text.get_window_extent().x1 <= figure.drawing.bbox.x1 for text in written)
 
 
 def test_a_failed_row_may_stand_below_the_figure_alone() -> None:

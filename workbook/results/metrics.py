@@ -40,6 +40,12 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     return reason
 
 
+def withdrawn(results: StudyRecords, record: Record) -> str:
+    """Return why a record's time of a step does not count, although it was measured; an empty text if it counts."""
+    reason = why_none(value, results, record, "step_s") if record.status == "ok" else ""
+    return reason if reason == SLOWED else ""
+
+
 def value(results: StudyRecords, record: Record, metric: str) -> float:
     """Return a metric of a record in SI units. Raise Missing with the reason if it has none."""
     if record.status != "ok":

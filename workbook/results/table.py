@@ -30,7 +30,7 @@ from workbook.registry import LABELS, METRICS
 from workbook.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN
 from workbook.results.from_telemetry import of_record
 from workbook.results.from_trace import algorithms_of, kernels_of, label, memory_of
-from workbook.results.metrics import metric_of, why_missing
+from workbook.results.metrics import metric_of, why_missing, withdrawn
 from workbook.results.missing import or_none
 from workbook.results.study_records import StudyRecords, image_set, measured_gpus
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
@@ -376,7 +376,7 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "record": f"{records.file(record.study)}:{line}",
         "image_set": image_set(record),
         "status": record.status,
-        "reason": record.dated_reason,
+        "reason": record.dated_reason or withdrawn(records, record),
         "key_hash": short_hash(record.key),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
-from workbook.registry import METRICS
+from workbook.registry import INDEPENDENT_OF_HOST, METRICS
 from workbook.results.columns import QUANTITY, check_columns, single
 from workbook.results.estimates import estimate
 from workbook.words import (
@@ -49,7 +49,7 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
         frame = data.reset_index(drop=True).assign(reason=[_reason(row) for row in data.to_dict("records")])
         frame = frame.assign(**{end: NAN for end in ("low", "high") if end not in frame})
     else:
-        frame = _with_failures(data, estimate(data, metric, by), by)
+        frame = _with_reasons(data, estimate(data, metric, by), by, metric)
     frame["reason"] = frame["reason"].where(frame["value"].isna(), "")
     frame = frame.drop(columns=QUANTITY, errors="ignore")  # all values are of the metric
     frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
@@ -106,17 +106,32 @@ def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.loc[ranks.sort_values(list(by), kind="stable").index].reset_index(drop=True)
 
 
-def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def _with_reasons(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
     """Return every group of the data with its estimate and the reason to show if the estimate is missing."""
+    groups = reasons_of(data, by, metric)
+    if by:
+        return groups.merge(estimated, on=list(by), how="left")
+    estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
+    return estimated.assign(reason=[*groups["reason"], NOT_MEASURED][0])
+
+
+def reasons_of(data: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
+    """Return each group of the data with the first `reason` for a missing value of a metric, else "not measured".
+
+    It is that of a failed row, or of a withdrawn one if the metric is not independent of the host.
+    """
     data = data[[name for name in data if name in (*by, "status", "reason")]]  # rows of all metrics are slow
-    failed, keys = data[data["status"] != "ok"] if "status" in data else data, list(by)
-    first = failed.drop_duplicates(keys) if by else failed.head(1)
+    has_reason, keys = pd.Series(True, data.index), list(by)
+    if "status" in data:
+        has_reason = data["status"] != "ok"
+    if "reason" in data and metric not in INDEPENDENT_OF_HOST:
+        has_reason |= data["reason"].fillna("") != ""
+    first = data[has_reason].drop_duplicates(keys) if by else data[has_reason].head(1)
     reasons = pd.Series([_reason(row) for row in first.to_dict("records")], first.index, dtype=object)
+    first = first[keys].assign(reason=reasons)
     if not by:
-        estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
-        return estimated.assign(reason=next(iter(reasons), NOT_MEASURED))
-    groups = data[keys].drop_duplicates().merge(first[keys].assign(reason=reasons), on=keys, how="left")
-    return groups.fillna({"reason": NOT_MEASURED}).merge(estimated, on=keys, how="left")
+        return first
+    return data[keys].drop_duplicates().merge(first, on=keys, how="left").fillna({"reason": NOT_MEASURED})
 
 
 def _reason(row: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ _NO_BREAK = "\xa0"
 _DODGE = 0.2  # rows between two dots of a row that are no pair
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
-_REASON_CHARACTERS = 38
+_REASON_CHARACTERS, _ROW_CHARACTERS = 38, 48  # of a line of a reason at most, and with the name of its row
 _TICKS = ("|", "x", "+", "*")  # markers of reference values, in turn
 _TICK_PT = {"|": 16, "x": 7, "+": 9, "*": 8}
 _BESIDE_DOT = [
@@ -110,6 +110,13 @@ class _Rows:
                 _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
         return drawing, axes
 
+    def write_reason(self, axes: Any, place: float, reason: str) -> None:
+        """Write the reason in place of a missing value, in as many lines as a row's name has, and at most two."""
+        longest = max(len(text) for texts in self.texts for text in texts)
+        characters = min(_REASON_CHARACTERS, max(_ROW_CHARACTERS - longest, _ROW_CHARACTERS // 3))
+        wrapped = textwrap.wrap(reason, characters, max_lines=min(self.lines, 2), placeholder=" …")
+        _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
+
     def figure(self, drawing: Any, kind: str, name: str, title: str, caption: str) -> Figure:
         """Return the figure. The alternative text names the kind of plot, the metric and the columns."""
         alt = f"{title or kind}: {axis_title(self.metric)} by {', '.join(self.names)}"
@@ -174,7 +181,7 @@ def dots(
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])
             if points.empty:
-                _reason(axes, place, why_nothing(rows.at(key)), lines=rows.lines)
+                rows.write_reason(axes, place, why_nothing(rows.at(key)))
             elif pair and len(points) > 1:
                 ends = points["value"].min() * scale, points["value"].max() * scale
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
@@ -269,7 +276,7 @@ def stack(
                 axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
                 left += width
             if points.empty:
-                _reason(axes, place, why_nothing(pile))
+                rows.write_reason(axes, place, why_nothing(pile))
                 continue
             text = amount(whole, value) + ("" if is_whole else " without missing parts")
             axes.annotate(text, (left, place), (5, 0), textcoords="offset points", va="center")
@@ -311,12 +318,6 @@ def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
 
 def _value(row: Mapping[str, Any], metric: str) -> str:
     return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
-
-
-def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:
-    """Write the reason in place of a missing value, in up to `lines` lines and never more than two."""
-    wrapped = textwrap.wrap(reason, _REASON_CHARACTERS, max_lines=min(lines, 2), placeholder=" …")
-    _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
 
 
 def _write(axes: Any, at: tuple[float, float], offset_pt: tuple[float, float], text: str, **looks_of_text: Any) -> None:

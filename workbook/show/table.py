@@ -13,7 +13,15 @@ import pandas as pd
 
 from labkit.errors import UserError, one_of
 from workbook.results.columns import check_columns, unique
-from workbook.show.frames import INTERVAL, check_given, check_values, configuration, estimates, sorted_rows
+from workbook.show.frames import (
+    INTERVAL,
+    check_given,
+    check_values,
+    configuration,
+    estimates,
+    reasons_of,
+    sorted_rows,
+)
 from workbook.show.templates import drawn
 from workbook.words import (
     INVERTED_BELOW,
@@ -225,7 +233,7 @@ def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
     """Return the texts of a column, one row per group; different texts of a group are joined."""
     groups = data.groupby(by, sort=False, observed=True, dropna=False)[column]
     joined = groups.apply(lambda cells: ", ".join(label(column, cell) for cell in in_order(cells, column)) or None)
-    return joined.rename("value").reset_index().assign(low=NAN, high=NAN, reason=NOT_MEASURED)
+    return joined.rename("value").reset_index().assign(low=NAN, high=NAN).merge(reasons_of(data, by, column), on=by)
 
 
 def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
