@@ -175,8 +175,12 @@ def test_a_table_says_that_a_time_is_withdrawn_and_not_that_nothing_was_measured
     data = Results([of_records(STUDY, records)]).frame()
     shown = table(data, "batch", {"rate": "images_per_s", "memory": "memory_bytes"})
     assert [(place, why) for (place, _), why in shown.reasons.items()] == [(0, SLOWED)]
-    without_memory = table(data.assign(memory_bytes=NAN), "batch", "memory_bytes")
-    assert set(without_memory.reasons.values()) == {NOT_MEASURED}
+    others = table(data.assign(memory_bytes=NAN), "batch", ["memory_bytes", "waiting_share", "energy_per_image_j"])
+    assert set(others.reasons.values()) == {NOT_MEASURED}, "they have reasons of their own"
+    failed = data.assign(batch=64, status=["ok", "oom"], reason=["", "80 GiB were asked for"], images_per_s=NAN)
+    assert set(table(failed, "batch", "images_per_s").reasons.values()) == {"out of memory: 80 GiB were asked for"}
+    user = data.assign(reason=pd.Categorical([None, None])).drop(columns="status")
+    assert table(user, "batch", "images_per_s").reasons == {(0, "images/s"): SLOWED}
     of_words = table(data.assign(bound=[None, "launch-bound"]), "batch", "bound")
     assert of_words.reasons == {(0, "bound"): SLOWED}
 

@@ -15,7 +15,7 @@ from workbook.paths import ROOT
 from workbook.results import load
 from workbook.studies import machines
 from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
-from workbook.words import STRICT, digits_of, number
+from workbook.words import STRICT, VAGUE_DIGITS, digits_of, number
 
 WIDER = 0.1  # by which a stated range may exceed that of the records
 Range = tuple[float, float, int]  # lowest, highest, machines
@@ -48,7 +48,8 @@ def cell(row: pd.DataFrame) -> str:
     value, low, high, passes = row[["value", "low", "high", "passes"]].iloc[0]
     digits = digits_of(value, low, high)
     if passes < FEWEST_RUNS:
-        return f"{number(value, digits)} ({int(passes)} run{'s' * (passes > 1)})"
+        about = "about " * (digits == VAGUE_DIGITS)
+        return f"{about}{number(value, digits)} ({int(passes)} run{'s' * (passes > 1)})"
     return "{} [{}, {}]".format(*(number(part, digits) for part in (value, low, high)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.workbook.test_records import STUDY, record
 from workbook.records import PROTOCOL, Planned, Process, Record, parse_line, short_hash
+from workbook.records.after_traces import launched_slowly
 from workbook.records.selection import (
     at_scale,
     done,
@@ -92,12 +93,16 @@ def test_a_host_of_one_round_gives_way_to_one_of_two_rounds_of_an_earlier_protoc
 
 def test_a_host_of_more_rounds_gives_way_if_a_trace_delayed_its_launches(store: Store) -> None:
     planned: dict[str, Any] = {"scale": "quick", "passes": 3, "device": "cuda"}
-    for host, position, rounds in (("prompt", 0, 2), ("delayed", 1, 3)):
+    hosts = (("prompt", 0, 2, "2.11"), ("delayed", 0, 3, "2.10"), ("delayed", 1, 3, "2.11"))
+    for host, position, rounds, torch in hosts:
         process = Process(id=host, position=position, startup_s=1.0)
         for number in range(1, rounds + 1):
-            store.append(record(host=host, number=number, process=process, **planned))
-    assert host_to_show(store, STUDY, None) == "prompt"
-    store.append(record(host="prompt", scale="quick", passes=3, device="cuda", batch=8, plan=(8, 64)))
+            made = record(host=host, number=number, process=process, torch=torch, **planned)
+            made = made.model_copy(update={"facts": {"busy_step_s": 1e-6}})
+            assert launched_slowly(made) is (position == 1)
+            store.append(made)
+    assert host_to_show(store, STUDY, None) == "prompt", "earlier rounds of another version are not shown"
+    store.append(record(host="prompt", batch=8, plan=(8, 64), **planned))
     assert host_to_show(store, STUDY, None) == "delayed", "a plan of more trials has no complete second round"
 
 

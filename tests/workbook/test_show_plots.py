@@ -298,7 +298,7 @@ def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
     assert {"not run: needs 80 GiB", "7.21x", "published", "batch 8,192"} <= set(texts(figure.svg()))
 
 
-@pytest.mark.parametrize("model", ["vgg16", "a network with a name of many words"])
+@pytest.mark.parametrize("model", ["vgg16", "a network with a name of many words", 7 * "a long name "])
 def test_a_reason_ends_within_its_figure(model: str) -> None:
     reason = "unsupported: needs 80 GiB of memory, and this GPU has 16 GiB in all its parts together"
     data = pd.concat([SWEEP.assign(model=model), made([(model, 8192, "strict FP32", reason)])])

@@ -286,12 +286,13 @@ def ratio(over: Side, under: Side, metric: str) -> Interval | None:
 def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
     """Return the rows of each side that an effect of these metrics is formed from.
 
-    They are of all equal hosts that every side of a profile has, if these are `HOSTS` or more in each profile and a
-    value depends on the host. They are also of a profile whose shown host has fewer passes than a verdict needs. Else
-    they are of the shown host.
+    If a value depends on the host, they are of all equal hosts that every side of a profile has, if these are `HOSTS`
+    or more in each profile. Else they are so in each profile whose shown host has fewer passes than a verdict needs.
+    All others are of the shown host.
     """
     few = {side.field("profile") for side, metric in wanted if 0 < side.rows[metric].count() < FEWEST_RUNS}
-    if few or any(side.depends_on_host(metric) for side, metric in wanted):
+    depends = any(side.depends_on_host(metric) for side, metric in wanted)
+    if few or depends:
         pooled = [
             (side.field("profile"), (rows := side.rows_of_equal_hosts).loc[rows[metric].notna(), [*PAIRED_BY, metric]])
             for side, metric in wanted
@@ -300,7 +301,7 @@ def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
         for profile, rows in pooled:
             common[profile] = common.get(profile, set(rows["host"])) & set(rows["host"])
         enough = {profile for profile, hosts in common.items() if len(hosts) >= HOSTS}
-        several = enough if enough == common.keys() else enough & few
+        several = enough & few if not depends else enough if enough == common.keys() else set()
         return [
             rows[rows["host"].isin(common[profile])] if profile in several else side.rows
             for (profile, rows), (side, _) in zip(pooled, wanted, strict=True)

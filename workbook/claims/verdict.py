@@ -155,10 +155,11 @@ class Case:
 
         An effect of two sides names the hosts of its values. Of more sides it names those of each side.
         """
-        if self.effect is None:
+        wanted, is_pair = [(side, self.metric) for side in self.sides], len(self.sides) == 2
+        of_shown = self.effect is None or self.is_by_image or self.is_least
+        if of_shown or (self.holds_for_one_host and not is_pair):
             return [(side.results, side.trial) for side in self.sides]
-        wanted = [(side, self.metric) for side in self.sides]
-        rows = samples(*wanted) if len(wanted) == 2 else [samples(of_side)[0] for of_side in wanted]
+        rows = samples(*wanted) if is_pair else [samples(of_side)[0] for of_side in wanted]
         return [
             (results, side.trial)
             for side, of_side in zip(self.sides, rows, strict=True)

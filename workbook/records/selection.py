@@ -152,7 +152,7 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
         newest = max((record.started_at for record in records), default="")
         full = min(rounds, PASSES[scale]) if scale else 0
         counted = 0 if scale == SMALL else min(full, 2)
-        prompt = [record for record in records if launched_slowly(record) is False]
+        prompt = [record for record in shown if launched_slowly(record) is False]
         whole = min(rounds_complete(prompt, scale), full) if scale else 0
         return reported, host == here, counted, protocol, whole, full, newest
 

@@ -159,8 +159,8 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
     check_columns(data, [metric, *names])
     read = {metric, *names, *PAIRED_BY, *OF_ANSWERS, *IDENTITY, *EQUAL}  # copies of all metrics are slow
     measured = data[[name for name in data if name in read]].dropna(subset=[metric])
-    if WINDOWS in measured and WINDOWS not in names:
-        measured = measured.assign(**{WINDOWS: [windows_alike(windows) for windows in measured[WINDOWS]]})
+    if WINDOWS not in (metric, *names) and pd.api.types.is_numeric_dtype(measured.get(WINDOWS)):
+        measured = measured.assign(**{WINDOWS: measured[WINDOWS].map(windows_alike, na_action="ignore")})
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
         raise UserError(
             f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from workbook.records import Record
 from workbook.records.after_traces import launched_slowly, waits_for_launches
-from workbook.registry import INDEPENDENT_OF_HOST
+from workbook.registry import INDEPENDENT_OF_HOST, METRICS
 from workbook.results import from_result, from_telemetry, from_trace, roofline
 from workbook.results.from_trace import memory_of
 from workbook.results.in_time import SLOWED, blocks_in_time
@@ -40,10 +40,11 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     return reason
 
 
-def withdrawn(results: StudyRecords, record: Record) -> str:
-    """Return why a record's time of a step does not count, although it was measured; an empty text if it counts."""
-    reason = why_none(value, results, record, "step_s") if record.status == "ok" else ""
-    return reason if reason == SLOWED else ""
+def withdrawn(results: StudyRecords, record: Record) -> list[str]:
+    """Return the metrics of a record that were measured and do not count, because an earlier trace delayed steps."""
+    if record.status != "ok" or launched_slowly(record) is False:
+        return []
+    return [metric for metric in METRICS if why_none(value, results, record, metric) == SLOWED]
 
 
 def value(results: StudyRecords, record: Record, metric: str) -> float:

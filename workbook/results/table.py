@@ -27,7 +27,7 @@ from workbook.records.after_traces import launched_slowly
 from workbook.records.scored import Accuracy
 from workbook.records.series_store import SeriesStore
 from workbook.registry import LABELS, METRICS
-from workbook.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN
+from workbook.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN, WITHDRAWN
 from workbook.results.from_telemetry import of_record
 from workbook.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from workbook.results.metrics import metric_of, why_missing, withdrawn
@@ -376,7 +376,8 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "record": f"{records.file(record.study)}:{line}",
         "image_set": image_set(record),
         "status": record.status,
-        "reason": record.dated_reason or withdrawn(records, record),
+        "reason": record.dated_reason,
+        WITHDRAWN: ",".join(withdrawn(records, record)),
         "key_hash": short_hash(record.key),
     }
 

@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
-from workbook.registry import INDEPENDENT_OF_HOST, METRICS
-from workbook.results.columns import QUANTITY, check_columns, single
+from workbook.registry import METRICS
+from workbook.results.columns import QUANTITY, WITHDRAWN, check_columns, single
 from workbook.results.estimates import estimate
+from workbook.results.in_time import SLOWED
 from workbook.words import (
     MISSING,
     NAN,
@@ -116,21 +117,21 @@ def _with_reasons(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]
 
 
 def reasons_of(data: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
-    """Return each group of the data with the first `reason` for a missing value of a metric, else "not measured".
+    """Return each group of the data with the `reason` for a missing value of a metric, else "not measured".
 
-    It is that of a failed row, or of a withdrawn one if the metric is not independent of the host.
+    It is that of the group's first failed row, or else that the metric is withdrawn. A column of words, which is no
+    metric, counts as withdrawn with the time of a step.
     """
-    data = data[[name for name in data if name in (*by, "status", "reason")]]  # rows of all metrics are slow
-    has_reason, keys = pd.Series(True, data.index), list(by)
-    if "status" in data:
-        has_reason = data["status"] != "ok"
-    if "reason" in data and metric not in INDEPENDENT_OF_HOST:
-        has_reason |= data["reason"].fillna("") != ""
-    first = data[has_reason].drop_duplicates(keys) if by else data[has_reason].head(1)
-    reasons = pd.Series([_reason(row) for row in first.to_dict("records")], first.index, dtype=object)
-    first = first[keys].assign(reason=reasons)
+    used = [name for name in data if name in (*by, "status", "reason", WITHDRAWN)]  # rows of all metrics are slow
+    data, keys, named = data[used], list(by), metric if metric in METRICS else "step_s"
+    failed = data[data["status"] != "ok"] if "status" in data else data
+    reasons = pd.Series([_reason(row) for row in failed.to_dict("records")], failed.index, dtype=object)
+    slowed = [isinstance(of, str) and named in of.split(",") for of in data.get(WITHDRAWN, [None] * len(data))]
+    rows = [failed.assign(reason=reasons)[reasons != NOT_MEASURED], data.loc[slowed].assign(reason=SLOWED)]
+    first = pd.concat([of for of in rows if len(of)] or rows)
     if not by:
-        return first
+        return first.head(1)
+    first = first.drop_duplicates(keys)[[*keys, "reason"]]
     return data[keys].drop_duplicates().merge(first, on=keys, how="left").fillna({"reason": NOT_MEASURED})
 
 

@@ -40,7 +40,8 @@ _NO_BREAK = "\xa0"
 _DODGE = 0.2  # rows between two dots of a row that are no pair
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
-_REASON_CHARACTERS, _ROW_CHARACTERS = 38, 48  # of a line of a reason at most, and with the name of its row
+_NAME_CHARACTERS = 32  # of a line of the first part of a name
+_REASON_CHARACTERS, _ROW_CHARACTERS = 38, 52  # of a line of a reason at most, and with the name of its row
 _TICKS = ("|", "x", "+", "*")  # markers of reference values, in turn
 _TICK_PT = {"|": 16, "x": 7, "+": 9, "*": 8}
 _BESIDE_DOT = [
@@ -81,8 +82,8 @@ class _Rows:
         first, *others = (name for name in self.names if name not in self._of_all)
         details = [", ".join(phrase(name, key[name]).replace(" ", _NO_BREAK) for name in others) for key in self.keys]
         lines = [textwrap.wrap(text, _DETAIL_CHARACTERS, break_long_words=False) for text in details]
-        named = zip(self.keys, lines, strict=True)
-        return [[phrase(first, key[first]), *(line.replace(_NO_BREAK, " ") for line in of)] for key, of in named]
+        named = [textwrap.wrap(phrase(first, key[first]), _NAME_CHARACTERS) or [""] for key in self.keys]
+        return [[*name, *(line.replace(_NO_BREAK, " ") for line in of)] for name, of in zip(named, lines, strict=True)]
 
     @property
     def _of_all(self) -> list[str]:
@@ -113,7 +114,7 @@ class _Rows:
     def write_reason(self, axes: Any, place: float, reason: str) -> None:
         """Write the reason in place of a missing value, in as many lines as a row's name has, and at most two."""
         longest = max(len(text) for texts in self.texts for text in texts)
-        characters = min(_REASON_CHARACTERS, max(_ROW_CHARACTERS - longest, _ROW_CHARACTERS // 3))
+        characters = min(_REASON_CHARACTERS, _ROW_CHARACTERS - longest)
         wrapped = textwrap.wrap(reason, characters, max_lines=min(self.lines, 2), placeholder=" …")
         _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
 
