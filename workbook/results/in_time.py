@@ -6,7 +6,7 @@ from workbook.records import Blocks, Record
 from workbook.records.after_traces import launched_slowly
 from workbook.results.missing import Missing
 
-SLOWED = "withdrawn: slowed by an earlier trace in its process; the next report measures it again"
+SLOWED = "withdrawn: an earlier trace slowed it; the next report measures it again"
 
 
 def check_in_time(record: Record) -> None:
