@@ -308,6 +308,16 @@ def test_a_reason_ends_within_its_figure(model: str) -> None:
     assert written and all(text.get_window_extent().x1 <= figure.drawing.bbox.x1 for text in written)
 
 
+def test_a_reason_beside_a_setting_of_60_characters_is_written() -> None:
+    mode = "compiled + CUDA graph, fused SGD, FP32 master weights, NHWC, own"
+    figure = plots.dots(
+        pd.concat([SWEEP, made([("vgg16", 8192, mode, "unsupported: needs 80 GiB")])]),
+        y=["batch", "mode"],
+        x="images_per_s",
+    )
+    assert "not run: needs 80" in " ".join(texts(figure.svg()))
+
+
 def test_a_failed_row_may_stand_below_the_figure_alone() -> None:
     data = pd.concat([SWEEP, made([("vgg16", 8192, "strict FP32", "unsupported: needs 80 GiB")])])
     figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", reasons=False)

@@ -40,7 +40,7 @@ _NO_BREAK = "\xa0"
 _DODGE = 0.2  # rows between two dots of a row that are no pair
 _ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
-_NAME_CHARACTERS = 32  # of a line of the first part of a name
+_NAME_CHARACTERS = 32  # of a line of the first part of a name, and of a part that stays on its line
 _REASON_CHARACTERS, _ROW_CHARACTERS = 38, 52  # of a line of a reason at most, and with the name of its row
 _TICKS = ("|", "x", "+", "*")  # markers of reference values, in turn
 _TICK_PT = {"|": 16, "x": 7, "+": 9, "*": 8}
@@ -80,7 +80,7 @@ class _Rows:
     def texts(self) -> list[list[str]]:
         """The lines of each row's name."""
         first, *others = (name for name in self.names if name not in self._of_all)
-        details = [", ".join(phrase(name, key[name]).replace(" ", _NO_BREAK) for name in others) for key in self.keys]
+        details = [", ".join(_kept_together(phrase(name, key[name])) for name in others) for key in self.keys]
         lines = [textwrap.wrap(text, _DETAIL_CHARACTERS, break_long_words=False) for text in details]
         named = [textwrap.wrap(phrase(first, key[first]), _NAME_CHARACTERS) or [""] for key in self.keys]
         return [[*name, *(line.replace(_NO_BREAK, " ") for line in of)] for name, of in zip(named, lines, strict=True)]
@@ -114,7 +114,7 @@ class _Rows:
     def write_reason(self, axes: Any, place: float, reason: str) -> None:
         """Write the reason in place of a missing value, in as many lines as a row's name has, and at most two."""
         longest = max(len(text) for texts in self.texts for text in texts)
-        characters = min(_REASON_CHARACTERS, _ROW_CHARACTERS - longest)
+        characters = min(_REASON_CHARACTERS, max(_ROW_CHARACTERS - longest, _ROW_CHARACTERS - _NAME_CHARACTERS))
         wrapped = textwrap.wrap(reason, characters, max_lines=min(self.lines, 2), placeholder=" …")
         _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
 
@@ -319,6 +319,10 @@ def _entries(rows: _Rows, chosen: Mapping[Any, Look]) -> list[tuple[str, Look]]:
 
 def _value(row: Mapping[str, Any], metric: str) -> str:
     return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
+
+
+def _kept_together(text: str) -> str:
+    return text.replace(" ", _NO_BREAK) if len(text) <= _NAME_CHARACTERS else text
 
 
 def _write(axes: Any, at: tuple[float, float], offset_pt: tuple[float, float], text: str, **looks_of_text: Any) -> None:
