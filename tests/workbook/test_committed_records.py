@@ -17,12 +17,14 @@ from workbook.hardware.host import source_of
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
 from workbook.records import Blocks, Record
+from workbook.records.after_traces import waits_for_launches
 from workbook.records.selection import at_scale, is_complete, scale_to_show
 from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import SCALES, SMALL, STUDIES
 from workbook.report.keep import LIMIT_BYTES
 from workbook.statistics import log_interval
+from workbook.trials.trial import Trial
 
 # The least share of a pass for gate, warm-up and timed parts. At scale quick, a pass on a CPU lasts 35 to 45 s. The
 # imports of a new process take 7 to 10 s of it: PyTorch, then, with the first network, torchvision and Dynamo, which
@@ -84,6 +86,7 @@ CUT_OFF = {
     ("h200", "14_today", "1f1901c5f9d2"): 142,
     ("h200", "14_today", "955bbced55b9"): 141,
     ("h200", "14_today", "d5c259a4f258"): 129,
+    ("h200", "14_today", "c35bc5e1c94a"): 135,
     ("h100", "08_quantization", "1578a499d0c8"): 1,
     ("h100", "09_profile", "5986c7f97bad"): 78,
     ("h100", "09_profile", "3eaba35b6c3d"): 59,
@@ -254,6 +257,25 @@ def test_the_first_energy_window_of_a_run_has_the_mean_of_all() -> None:
     assert {configuration: np.median(of) for configuration, of in several.items()} == pytest.approx(
         dict.fromkeys(several, 1), rel=0.01
     )
+
+
+def test_a_step_takes_as_long_in_energy_windows_as_in_the_usual_time() -> None:
+    """So verdicts and tables on times pool runs with and without windows. Steps that wait for launches scatter more."""
+    steps: dict[tuple[str, str, Trial], tuple[list[float], list[float]]] = {}
+    for profile, study, host in COMMITTED:
+        for record in records_of(profile, study, host) if profile in ("h100", "h200") else []:
+            trial = record.as_trial
+            if (
+                record.blocks
+                and not trial.is_sustained
+                and ("graph" in trial.engine or waits_for_launches(record) is False)
+            ):
+                of_timing = steps.setdefault((profile, host, trial.only_timed()), ([], []))
+                of_timing[trial.energy_windows > 0].append(record.blocks.step_s)
+    shares = [np.median(metered) / np.median(usual) for usual, metered in steps.values() if usual and metered]
+    deviations = np.abs(np.log(shares))
+    assert len(shares) >= 25 and np.median(shares) == pytest.approx(1, rel=0.002)
+    assert np.quantile(deviations, 0.9) < 0.01 and max(deviations) < 0.04
 
 
 def test_equal_gpus_have_nearly_the_same_peaks() -> None:

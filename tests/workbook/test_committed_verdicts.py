@@ -119,7 +119,8 @@ def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[s
     cases = [case for of_test in judged for case in of_test.cases if is_over_hosts(case) and len(case.sides) == 2]
     for case in cases:
         assert case.effect is not None
-        hosts = [{results.host_id for results, trial in case.sources if trial == side.trial} for side in case.sides]
+        alike = [side.study.on_all_hosts.timed_alike(side.trial) for side in case.sides]
+        hosts = [{results.host_id for results, trial in case.sources if trial in trials} for trials in alike]
         assert hosts[0] == hosts[1] and len(hosts[0]) == case.effect.hosts, case.label
     partial = [side for case in cases for side in case.sides if len(side.equal_hosts) > case.effect.hosts]  # type: ignore[union-attr]
     assert partial, "some host ran one side alone"
@@ -133,7 +134,7 @@ def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findi
     assert any(map(is_over_hosts, over_passes))
     for case in over_passes:
         named = {(results.profile.name, results.host_id) for results, _ in case.sources}
-        equal = [(side.results.profile.name, side.rows_of_equal_hosts) for side in case.sides]
+        equal = [(side.results.profile.name, side.rows_on_hosts(case.metric)) for side in case.sides]
         of_side = [rows[[(profile, host) in named for host in rows["host"]]] for profile, rows in equal]
         sides = [rows.assign(side=name) for name, rows in zip(("over", "under"), of_side, strict=True)]
         table = ratio(pd.concat(sides), case.metric, over={"side": "under"}, by="side")

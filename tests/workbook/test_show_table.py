@@ -182,13 +182,24 @@ def test_configurations_are_never_mixed() -> None:
         table(data, ["batch", "mode"], "images_per_s", intervals="none")  # type: ignore[arg-type]
 
 
-def test_runs_of_one_and_of_three_energy_windows_are_pooled_and_those_of_a_minute_and_of_none_are_not() -> None:
+@pytest.mark.parametrize(
+    ("metric", "pooled", "apart"),
+    [
+        ("images_per_s", [[0, 1, 1], [0, 3, 1]], [[1, 3, 12], [0, 12, 12]]),
+        ("power_w", [[1, 3, 3]], [[0, 1, 1], [3, 3, 12]]),
+    ],
+)
+def test_runs_with_few_energy_windows_are_pooled_and_sensors_need_a_window(
+    metric: str, pooled: list[list[int]], apart: list[list[int]]
+) -> None:
     data = made([("vgg16", 64, "strict FP32", [1000, 1010, 990])])
-    pooled = estimate(data.assign(energy_windows=[1, 3, 3]), "images_per_s", ["mode"])
-    assert pooled["passes"].tolist() == [3] and pooled["value"].tolist() == [pytest.approx(1000, rel=1e-3)]
-    for windows in ([1, 3, 12], [0, 1, 1]):
+    data[metric] = data["images_per_s"]
+    for windows in pooled:
+        table = estimate(data.assign(energy_windows=windows), metric, ["mode"])
+        assert table["passes"].tolist() == [3] and table["value"].tolist() == [pytest.approx(1000, rel=1e-3)]
+    for windows in apart:
         with pytest.raises(UserError, match="energy_windows"):
-            estimate(data.assign(energy_windows=windows), "images_per_s", ["mode"])
+            estimate(data.assign(energy_windows=windows), metric, ["mode"])
 
 
 def test_headings_have_scope() -> None:

@@ -1191,6 +1191,40 @@ def test_an_eager_loop_is_judged_over_three_equal_hosts() -> None:
     assert (alone.verdict, alone.scope, only_case(alone).n) == (YES, ONE_HOST, 3)
 
 
+@pytest.mark.parametrize(
+    ("metric", "windows", "machines"),
+    [
+        ("images_per_s", (1, 3, 0), 3),
+        ("images_per_s", (0, 1, 12), 1),
+        ("power_w", (1, 3, 1), 3),
+        ("power_w", (1, 3, 0), 1),
+    ],
+)
+def test_equal_hosts_may_have_other_energy_windows_if_the_metric_does_not_need_them(
+    metric: str, windows: Sequence[int], machines: int
+) -> None:
+    rates = (200, 202, 204)
+    of_hosts = hosts(
+        *(
+            {replace(B64, energy_windows=own): even(100), replace(B256, energy_windows=own): even(rate)}
+            for rate, own in zip(rates, windows, strict=True)
+        ),
+        metric=metric,
+    )
+    case = only_case(judged_on(of_hosts, a_test(shape="ratio", metric=metric, at_least=1.5, **OVER_64)))
+    assert case.effect is not None and case.effect.hosts == machines
+    assert {trial.energy_windows for _, trial in case.sources} == set(windows[:machines])
+    for results, trial in case.sources:
+        assert results.ok(trial), "the trial that this host ran"
+
+
+def test_a_host_with_and_without_energy_windows_gives_the_runs_of_the_trial() -> None:
+    metered = {replace(B64, energy_windows=1): even(100), replace(B256, energy_windows=1): even(300)}
+    of_hosts = hosts(*({B64: even(100), B256: even(rate), **metered} for rate in (200, 202, 204)))
+    found = judged_on(of_hosts, a_test(shape="ratio", at_least=1.5, **OVER_64))
+    assert sorted(interval(case)[1] for case in found.cases) == pytest.approx([2.02, 3], rel=1e-3)
+
+
 @pytest.mark.parametrize("passes", [1, 2])
 def test_values_that_no_host_changes_are_judged_over_hosts_if_passes_are_too_few(passes: int) -> None:
     of_hosts = hosts(*({GRAPH64: even(100)[:passes], GRAPH256: even(rate)[:passes]} for rate in (200, 202, 204)))

@@ -11,7 +11,7 @@ judged over hosts only if that host has too few passes for a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from workbook.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
-from workbook.results import Results, estimates
+from workbook.results import Results, estimates, from_telemetry
 from workbook.results import from_trace as traced
 from workbook.results.estimates import EQUAL, PAIRED_BY
 from workbook.results.intervals import HOSTS
@@ -70,20 +70,34 @@ class Side:
     def rows_of_equal_hosts(self) -> pd.DataFrame:
         """The rows on the shown host and on the hosts that may be pooled with it for this trial.
 
-        They have the same machine, protocol and scale. Before protocol 3 the shown host is alone.
+        They have the same machine, protocol and scale. Before protocol 3 the shown host is alone. A host without the
+        trial gives its runs with another number of energy windows, which follow the timing of a step.
         """
-        if len(self.study.on_all_hosts.selected) < HOSTS or (self.rows["protocol"] < OVER_HOSTS_FROM).any():
+        every = self.study.on_all_hosts
+        if len(every.selected) < HOSTS or (self.rows["protocol"] < OVER_HOSTS_FROM).any():
             return self.rows
-        rows = self.study.on_all_hosts.rows(self.trial).query("status == 'ok'")
+        measured = pd.concat([every.rows(trial).query("status == 'ok'") for trial in every.timed_alike(self.trial)])
+        rows = measured[measured[WINDOWS] == measured.groupby("host")[WINDOWS].transform("first")]
         kinds = {host: set(map(tuple, of[[*EQUAL]].to_numpy())) for host, of in rows.groupby("host")}
         equal = [host for host, kind in kinds.items() if kind == kinds.get(self.results.host_id)]
         return rows[rows["host"].isin(equal)]
 
+    def rows_on_hosts(self, metric: str) -> pd.DataFrame:
+        """Return `rows_of_equal_hosts` for a metric: of sensors, only those measured with or all without windows."""
+        rows = self.rows_of_equal_hosts
+        if metric not in from_telemetry.METRICS:
+            return rows
+        return rows[rows[WINDOWS].map(windows_alike) == windows_alike(self.trial.energy_windows)]
+
     @property
-    def equal_hosts(self) -> list[StudyRecords]:
-        """The records of the hosts of `rows_of_equal_hosts`."""
-        hosts = set(self.rows_of_equal_hosts["host"])
-        return [results for results in self.study.on_all_hosts.selected if results.host_id in hosts]
+    def equal_hosts(self) -> list[tuple[StudyRecords, Trial]]:
+        """The records of the hosts of `rows_of_equal_hosts`, with the trial that each of them ran."""
+        windows = dict(self.rows_of_equal_hosts[["host", WINDOWS]].itertuples(index=False))
+        return [
+            (results, replace(self.trial, energy_windows=int(windows[results.host_id])))
+            for results in self.study.on_all_hosts.selected
+            if results.host_id in windows
+        ]
 
     def depends_on_host(self, metric: str) -> bool:
         """Return whether the metric's value differs between equal machines: speed or power of a GPU's eager loop."""
@@ -294,7 +308,7 @@ def samples(*wanted: tuple[Side, str]) -> list[pd.DataFrame]:
     depends = any(side.depends_on_host(metric) for side, metric in wanted)
     if few or depends:
         pooled = [
-            (side.field("profile"), (rows := side.rows_of_equal_hosts).loc[rows[metric].notna(), [*PAIRED_BY, metric]])
+            (side.field("profile"), side.rows_on_hosts(metric)[[*PAIRED_BY, metric]].dropna(subset=[metric]))
             for side, metric in wanted
         ]
         common: dict[str, set[str]] = {}

@@ -161,10 +161,10 @@ class Case:
             return [(side.results, side.trial) for side in self.sides]
         rows = samples(*wanted) if is_pair else [samples(of_side)[0] for of_side in wanted]
         return [
-            (results, side.trial)
+            source
             for side, of_side in zip(self.sides, rows, strict=True)
-            for results in side.equal_hosts
-            if results.host_id in set(of_side["host"])
+            for source in side.equal_hosts
+            if source[0].host_id in set(of_side["host"])
         ]
 
     @property

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
+from workbook.results import from_telemetry
 from workbook.results.columns import NEAREST, QUANTITY, RECORDS, WHAT_RAN, check_columns, check_kind, listed, unique
 from workbook.results.intervals import (
     HOSTS,
@@ -160,7 +162,8 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
     read = {metric, *names, *PAIRED_BY, *OF_ANSWERS, *IDENTITY, *EQUAL}  # copies of all metrics are slow
     measured = data[[name for name in data if name in read]].dropna(subset=[metric])
     if WINDOWS not in (metric, *names) and pd.api.types.is_numeric_dtype(measured.get(WINDOWS)):
-        measured = measured.assign(**{WINDOWS: measured[WINDOWS].map(windows_alike, na_action="ignore")})
+        alike = partial(windows_alike, by_sensors=metric in from_telemetry.METRICS)
+        measured = measured.assign(**{WINDOWS: measured[WINDOWS].map(alike, na_action="ignore")})
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
         raise UserError(
             f"the column {metric} has no numbers, such as {measured[metric].iloc[0]!r}, so it is no metric. "

@@ -13,7 +13,7 @@ Values are in SI units. A trial that failed is a row with its status and reason,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -86,6 +86,15 @@ class Results:
         places = self._places[trial]
         in_one_part = len(places) == places[-1] - places[0] + 1
         return self._selected.iloc[slice(places[0], places[-1] + 1) if in_one_part else places]
+
+    def timed_alike(self, trial: Trial) -> list[Trial]:
+        """Return the trials with records that differ from `trial` at most in the number of their energy windows.
+
+        The trial itself comes first, if it has records. Windows of a minute heat a device, so they make other steps.
+        """
+        alike = self._of_timing.get(replace(trial, energy_windows=0), [])
+        alike = [other for other in alike if other.is_sustained == trial.is_sustained]
+        return sorted(alike, key=lambda other: other != trial)
 
     @cached_property
     def on_all_hosts(self) -> Results:
@@ -253,6 +262,14 @@ class Results:
         for place, (_, record) in enumerate(self._rows):
             places.setdefault(record.as_trial, []).append(place)
         return places
+
+    @cached_property
+    def _of_timing(self) -> dict[Trial, list[Trial]]:
+        """Trial without energy windows -> the trials with records that it stands for."""
+        alike: dict[Trial, list[Trial]] = {}
+        for trial in self._places:
+            alike.setdefault(replace(trial, energy_windows=0), []).append(trial)
+        return alike
 
     @cached_property
     def _selected(self) -> pd.DataFrame:
