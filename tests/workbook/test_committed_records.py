@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.committed import committed_reports
+from tests.faulty.campaign import HOST
 from workbook.hardware.host import source_of
 from workbook.hardware.profile import load_profile
 from workbook.paths import ROOT
@@ -23,6 +24,8 @@ from workbook.records.shared import read_together
 from workbook.records.store import Store
 from workbook.registry import SCALES, SMALL, STUDIES
 from workbook.report.keep import LIMIT_BYTES
+from workbook.runner.plan import pass_at, planned_s
+from workbook.session import Session
 from workbook.statistics import log_interval
 from workbook.trials.trial import Trial
 
@@ -188,6 +191,25 @@ def test_most_of_a_pass_is_spent_measuring(profile: str, study: str, host: str) 
         if 2 * len({record.process.id for record in of_pass}) > len(of_pass):  # each initialises CUDA: 1 to 2 s
             least -= 0.1
         assert measuring_s >= least * total_s
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_plan_without_records_says_about_what_a_gpu_takes(is_first: bool) -> None:
+    """On a CPU a single step may last longer than the timed part, which no plan without records knows."""
+    shares = {}
+    for profile, study, host in COMMITTED:
+        gpu = load_profile(profile)
+        session = Session(profile=gpu, host=HOST, store=Store(Path("none")), scale="quick")
+        of_pass = [
+            record
+            for record in at_scale(records_of(profile, study, host), "quick")
+            if record.status == "ok" and not record.short and (record.pass_number == 1) == is_first
+        ]
+        if gpu.device.kind == "cuda" and len(of_pass) >= 15 and {record.protocol for record in of_pass} == {3}:
+            planned = [planned_s(of.as_trial, pass_at(session, study, of.pass_number)) for of in of_pass]
+            shares[profile, study, host] = sum(of.wall_s for of in of_pass) / sum(planned)
+    assert len(shares) > 15
+    assert {place: share for place, share in shares.items() if not 0.4 < share < 1.8} == {}
 
 
 def test_no_committed_file_is_one_that_git_ignores() -> None:

@@ -49,6 +49,7 @@ from workbook.runner.plan import (
     STEP_BEFORE_S,
     TRACE_S,
     TRACED_STEP_S,
+    TUNE_S,
     expected_s,
     order_seed,
     pass_at,
@@ -59,7 +60,7 @@ from workbook.runner.plan import (
 )
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session
-from workbook.trials.trial import Trial
+from workbook.trials.trial import NO_DATA, Trial
 
 pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
 
@@ -453,6 +454,22 @@ def settings(number: int = 1) -> Pass:
 def test_a_ceiling_is_planned_with_a_share_of_the_timed_part() -> None:
     longer = settings().model_copy(update={"timing": settings().timing.model_copy(update={"timed_s": 100.0})})
     assert planned_s(trial(), longer) - planned_s(trial(), settings()) == pytest.approx(CEILING_SHARE * (100 - 0.03))
+
+
+def test_a_users_network_is_planned_with_the_whole_timed_part_or_its_energy_windows() -> None:
+    longer = settings().model_copy(update={"timing": settings().timing.model_copy(update={"timed_s": 100.0})})
+    own = Trial(workload="own_training", model="mine", workload_source="00000000", data=NO_DATA)
+    assert planned_s(own, longer) - planned_s(own, settings()) == pytest.approx(100 - 0.03)
+    metered = replace(own, energy_windows=3)
+    assert planned_s(metered, longer) == planned_s(metered, settings()) > planned_s(own, settings()) + 15
+
+
+def test_kernels_of_quantised_weights_are_planned_to_be_tuned() -> None:
+    own = Trial(workload="own_prediction", model="mine", data=NO_DATA, device="cuda", engine="compile+graph")
+    seconds = {
+        precision: planned_s(replace(own, precision=precision), settings()) for precision in ("bf16", "int8", "fp8")
+    }
+    assert seconds["int8"] == seconds["fp8"] == pytest.approx(seconds["bf16"] + TUNE_S)
 
 
 def test_compiling_and_training_epochs_are_planned() -> None:

@@ -22,7 +22,7 @@ from workbook.registry import SHORT_PASSES
 from workbook.runner.protocol import CEILING_SHARE, Pass
 from workbook.session import Session
 from workbook.trace import TRACE_LIMIT_S
-from workbook.trials.trial import NO_DATA, OWN, Trial, refuse_retired, without_data
+from workbook.trials.trial import NO_DATA, OF_NETWORKS, OWN, Trial, refuse_retired, without_data
 
 # Pixels of a GPU's batch from which its host delays no eager step: 8,192 images of 32 px, or 168 of 224 px. The 95 %
 # intervals of three runs of 11 such configurations (an H100, H200s) are within 1.3 %; AlexNet's at 64 of 224 px is 7 %.
@@ -34,6 +34,8 @@ OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
 # Compiling in the first pass, and from the cache in each later pass. Keras on PyTorch compiles forward and backward
 # pass in one, and takes twice as long (on an H200's host, and on CPUs).
 COMPILE_S, COMPILED_S = 30.0, 7.0
+# More for INT8 and FP8 weights of a language model, whose kernels Inductor tunes: 52 to 410 s on H200s, median 91 s.
+TUNE_S, TUNED_S = 60.0, 10.0
 # Building in Keras, in the first pass with the process that computes PyTorch's result for the first batch.
 IN_KERAS_S, BUILT_IN_KERAS_S = 10.0, 5.0
 COMPILES = ("compile", "function", "xla")  # prefixes of the engines that compile or trace a whole step
@@ -187,7 +189,9 @@ def planned_s(trial: Trial, of_pass: Pass, pace: float = 1.0) -> float:
     if trial.engine.startswith(COMPILES):
         compile_s = COMPILE_S if first else COMPILED_S
         once_s += 2 * compile_s if trial.framework == "keras-torch" else compile_s
-    once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
+        if trial.workload in OWN and trial.precision in ("int8", "fp8"):
+            once_s += TUNE_S if first else TUNED_S
+    once_s += CALIBRATE_S[trial.device] if (trial.workload, trial.precision) == ("infer", "int8") else 0.0
     if trial.weights == "trained" and find_weights(trial, of_pass.weights) is None:
         if not can_train(trial):
             return REFUSED_S
@@ -206,7 +210,7 @@ def timed_s(trial: Trial, timing: Timing) -> float:
     """Return the planned seconds of the timed part, or of all epochs."""
     if trial.epochs:
         return trial.epochs * EPOCH_S[trial.device]
-    if trial.data == NO_DATA:  # a product, a copy or a message
+    if trial.data == NO_DATA and trial.workload not in OF_NETWORKS:  # a product, a copy or a message
         return timing.timed_s * CEILING_SHARE
     return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S) if trial.energy_windows else timing.timed_s
 
