@@ -16,7 +16,7 @@ from workbook.claims.verdict import TESTED, Case
 from workbook.paths import ROOT
 from workbook.results import difference, load, ratio
 from workbook.results.intervals import HOSTS
-from workbook.studies import batch_runs
+from workbook.studies import batch_runs, machines, sweeps, today
 
 PROFILES = ("cpu", "h100", "h100_x2", "h100_x4", "h200", "h200_x2", "h200_x4")
 
@@ -124,6 +124,20 @@ def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[s
         assert hosts[0] == hosts[1] and len(hosts[0]) == case.effect.hosts, case.label
     partial = [side for case in cases for side in case.sides if len(side.equal_hosts) > case.effect.hosts]  # type: ignore[union-attr]
     assert partial, "some host ran one side alone"
+
+
+def test_a_pages_gain_over_machines_is_that_of_the_verdict(
+    findings: dict[str, Findings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    frame = load("h200", "today").frame()
+    here, equal = (sweeps.timed(today.rated(rows)) for rows in (frame, machines.of_equals(frame, "h200", "today")))
+    gains = today.findings(equal, here)["tuned"].set_index("model")
+    (claim,) = [of for of in findings["h200"].findings if of.claim.id == "nanogpt-compile"]
+    (effect,) = [case.effect for judged in claim.tests for case in judged.cases]
+    assert effect is not None and effect.hosts >= 4
+    shown = gains.loc["gpt2_124m", ["value", "low", "high", "hosts"]].tolist()
+    assert shown == pytest.approx([effect.point, effect.low, effect.high, effect.hosts])
 
 
 def test_a_reader_repeats_the_ratio_of_a_verdict_from_the_table_of_results(findings: dict[str, Findings]) -> None:

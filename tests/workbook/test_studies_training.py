@@ -64,6 +64,30 @@ def test_configurations_that_several_machines_ran_are_compared(frames: dict[str,
     assert set(same.loc[same["whose"] == machines.HERE, "host"]) == set(trained["host"])
 
 
+def test_a_value_is_over_three_machines_that_have_it_or_of_the_pages_machine() -> None:
+    rates = {"a": (1.0, 2.0), "b": (1.1, 2.2), "c": (1.2, 2.4), "d": (1.3, None)}
+    rows = pd.DataFrame(
+        [
+            {"model": "vgg16", "mode": mode, "host": host, "rate": rate}
+            for host, of_host in rates.items()
+            for mode, rate in zip(("slow", "fast"), of_host, strict=True)
+        ]
+    )
+
+    def hosts(rows: pd.DataFrame, by: list[str], page: str, sides: str = "") -> dict[str, str]:
+        settled = machines.settled(rows, "rate", by, here=rows[rows["host"] == page], sides=sides)
+        return settled.groupby("mode")["host"].agg("".join).to_dict()
+
+    assert hosts(rows, ["model", "mode"], "a") == {"slow": "abcd", "fast": "abc"}
+    assert hosts(rows, ["model"], "a", "mode") == {"slow": "abc", "fast": "abc"}, "d has one side alone"
+    assert hosts(rows, ["model", "mode"], "d") == {"slow": "abcd", "fast": "abcd"}, (
+        "the page's row says why it has none"
+    )
+    two = rows[rows["host"].isin(["a", "b", "d"])]
+    assert hosts(two, ["model"], "b", "mode") == {"slow": "b", "fast": "b"}
+    assert hosts(two, ["model", "mode"], "b") == {"slow": "abd", "fast": "b"}
+
+
 def on_hosts(number: int, **changed: object) -> pd.DataFrame:
     """Return the runs of two configurations on some equal machines; `changed` replaces columns of the last one."""
     rows = [

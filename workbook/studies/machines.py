@@ -16,7 +16,7 @@ from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_
 from workbook.show.frames import INTERVAL
 from workbook.studies.sweeps import OPTIMISED, beside_references
 from workbook.studies.values import as_fast, if_measured, span_of
-from workbook.trials.trial import ASKED_AFTER
+from workbook.trials.trial import ASKED_AFTER, WINDOWS
 from workbook.words import VAGUE_DIGITS, heading, plural
 
 HERE, ELSEWHERE = "this page", "other machines"
@@ -56,6 +56,44 @@ def everywhere(frame: pd.DataFrame, profile: str, *studies: str, hosts: str = "a
         with suppress(UserError):
             loaded.append(load(profile, study).frame(hosts=hosts))
     return pd.concat(loaded, ignore_index=True).drop_duplicates("record") if loaded else frame
+
+
+def of_equals(frame: pd.DataFrame, profile: str, study: str) -> pd.DataFrame:
+    """Return the rows of the page's machine and of its equals that ran configurations of `frame`, a page's rows.
+
+    The number of energy windows may differ: it changes no time and no size.
+    """
+    alike = frame[[*(name for name in _ALIKE if name != WINDOWS), *EQUAL]].drop_duplicates()
+    return everywhere(frame, profile, study).merge(alike)
+
+
+def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.DataFrame, sides: str = "") -> pd.DataFrame:
+    """Return the rows that a metric of each group of `by` is formed from: of `HOSTS` or more machines, or the page's.
+
+    `rows` are of `of_equals`, and `here` of the page's machine, which decides alone if fewer machines have the metric.
+    With `sides`, a machine counts if it has each value of that column that its group has.
+
+    >>> rows = pd.DataFrame({"model": "vgg16", "host": ["a", "b", "c"], "step_s": [1.0, 1.1, 1.2]})
+    >>> settled(rows, "step_s", ["model"], here=rows[:1])["host"].tolist()
+    ['a', 'b', 'c']
+    >>> settled(rows[:2], "step_s", ["model"], here=rows[:1])["host"].tolist()
+    ['a']
+    """
+    measured = rows.dropna(subset=[metric])
+    if sides:
+        of_machine = measured.groupby([*by, "host"])[sides].transform("nunique")
+        measured = measured[of_machine == measured.groupby(list(by))[sides].transform("nunique")]
+    several = measured.groupby(list(by))["host"].transform("nunique") >= HOSTS
+    return rows[rows.index.isin(several.index[several]) | rows["host"].isin(here["host"])]
+
+
+def over_what(rows: pd.DataFrame) -> str:
+    """Return what means and intervals of `settled` rows are over, for a caption; `rows` are of `of_equals`.
+
+    >>> over_what(pd.DataFrame({"host": ["a", "a"]}))
+    'over runs'
+    """
+    return "over three or more equal machines, else over runs" if rows["host"].nunique() >= HOSTS else "over runs"
 
 
 def headlines(frame: pd.DataFrame, by: Sequence[str]) -> dict[str, pd.DataFrame]:

@@ -8,7 +8,7 @@ from itertools import chain
 import pandas as pd
 
 from workbook.results import estimate, ratio
-from workbook.studies import sweeps
+from workbook.studies import machines, sweeps
 from workbook.studies.planner import Planner, Sweep
 from workbook.studies.your_network import axes_of, modes_of
 from workbook.trials import recipes
@@ -67,30 +67,38 @@ def largest_batches(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["batch"] == rows.groupby(["task", "model"])["batch"].transform("max")]
 
 
-def findings(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def findings(rows: pd.DataFrame, here: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return a table per finding of the papers, with a row per task and network: `value` and its interval.
 
     `idle` is the share of a strict FP32 step in which the device waits. `batch` is the rate of the largest batch over
     the smallest one, in strict FP32. `precision` is tuned eager in BF16 over strict FP32. `tuned` is the fastest other
-    mode over ordinary PyTorch, and `weights` what INT8 and FP8 weights give over BF16. `rows` are of `rated`.
+    mode over ordinary PyTorch, and `weights` what INT8 and FP8 weights give over BF16.
+
+    `here` are the rows of the page's machine, and `rows` those of its equals too (`machines.of_equals`), both of
+    `rated`. A value is over three or more machines, else it is of the page's.
     """
     by = ["task", "model"]
     wide = largest_batches(rows[~rows["precision"].isin(QUANTISED)])
     strict = rows[rows["mode"] == STRICT]
+
+    def gain(rows: pd.DataFrame, name: str, over: str, of: str, by: Sequence[str] = by) -> pd.DataFrame:
+        pair = rows[rows[name].isin([over, of])]
+        settled = machines.settled(pair, "rate", by, here=here, sides=name)
+        return ratio(settled, "rate", over={name: over}, by=[*by, name])
+
     ends = strict.assign(end=strict["batch"].eq(strict.groupby(by)["batch"].transform("max")).map(END))
     ends = ends[(ends["end"] == LARGEST) | (ends["batch"] == ends.groupby(by)["batch"].transform("min"))]
-    sides = sweeps.beside_references(wide.assign(images_per_s=wide["rate"]), by)
-    of_precision = ratio(wide, "rate", over={"mode": STRICT}, by=[*by, "mode"])
-    fewer_bytes = rows[rows["mode"].str.startswith(COMPILED)]
-    over_half = ratio(fewer_bytes, "rate", over={"mode": COMPILED}, by=[*by, "batch", "mode"])
-    over_ordinary = ratio(sides, "rate", over={"side": sweeps.ORDINARY}, by=[*by, "side"])
-    over_smallest = ratio(ends, "rate", over={"end": SMALLEST}, by=[*by, "end"])
+    of_page = wide[wide["host"].isin(here["host"])]
+    modes = sweeps.beside_references(of_page.assign(images_per_s=of_page["rate"]), by)
+    sides = wide.merge(modes[[*by, "mode", "side"]].drop_duplicates())
+    lighter = sorted(mode for mode in {*rows["mode"]} if mode.startswith(COMPILED) and mode.endswith(" weights"))
+    waits = machines.settled(wide[wide["mode"] == STRICT], "waiting_share", by, here=here)
     return {
-        "idle": estimate(wide[wide["mode"] == STRICT], "waiting_share", by),
-        "batch": over_smallest[over_smallest["end"] == LARGEST],
-        "precision": of_precision[of_precision["mode"] == CAREFUL],
-        "tuned": over_ordinary[over_ordinary["side"] == sweeps.OPTIMISED],
-        "weights": over_half[over_half["mode"].str.endswith(" weights")],
+        "idle": estimate(waits, "waiting_share", by),
+        "batch": gain(ends, "end", SMALLEST, LARGEST),
+        "precision": gain(wide, "mode", STRICT, CAREFUL),
+        "tuned": gain(sides, "side", sweeps.ORDINARY, sweeps.OPTIMISED),
+        "weights": pd.concat([gain(rows, "mode", COMPILED, mode, [*by, "batch"]) for mode in lighter or [COMPILED]]),
     }
 
 
