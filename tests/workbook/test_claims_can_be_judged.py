@@ -26,7 +26,7 @@ from workbook.claims.verdict import VERDICTS, Verdict
 from workbook.hardware.profile import Profile, load_profile
 from workbook.registry import METRICS, STUDIES
 from workbook.results import Results
-from workbook.trials.trial import WINDOWS, Trial
+from workbook.trials.trial import Trial
 
 RUNS = 6
 AGREE, SCATTER = 0.0005, 1.0  # standard deviation of a value's logarithm between runs
@@ -111,14 +111,14 @@ def made_sides(test: schema.Test, study: str, profile: str, factor: float, sprea
         texts = ["a kernel" if factor == 1 else f"kernel {number}"] * (RUNS - 1)
         columns = {
             **{"profile": name, "study": study, "host": "made", "process": "made", "pass_number": range(RUNS)},
-            **{"planned_passes": RUNS, "protocol": 3, "status": "ok", "images_per_s": 1.0, WINDOWS: 0},
+            **{"planned_passes": RUNS, "protocol": 3, "status": "ok", "images_per_s": 1.0},
             **{"framework": trial.framework, "devices": trial.devices, test.metric_under or "": base},
             test.metric: np.minimum(values, 1.0) if is_share else values,
         }
         rows = pd.DataFrame(columns)
         side = Side(Results([cast(Any, Planned(profile_of(name), STUDIES[study]))]), trial)
         labels = [*texts, "another" if spread == SCATTER else texts[0]]
-        vars(side).update(rows=rows, rows_of_equal_hosts=rows, labels=lambda _, labels=labels: labels)
+        vars(side).update(rows=rows, rows_on_hosts=lambda _, rows=rows: rows, labels=lambda _, labels=labels: labels)
         yield side
 
 

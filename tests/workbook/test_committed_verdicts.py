@@ -122,7 +122,7 @@ def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[s
         alike = [side.study.on_all_hosts.timed_alike(side.trial) for side in case.sides]
         hosts = [{results.host_id for results, trial in case.sources if trial in trials} for trials in alike]
         assert hosts[0] == hosts[1] and len(hosts[0]) == case.effect.hosts, case.label
-    partial = [side for case in cases for side in case.sides if len(side.equal_hosts) > case.effect.hosts]  # type: ignore[union-attr]
+    partial = [side for case in cases for side in case.sides if len(side.equal_hosts(case.metric)) > case.effect.hosts]  # type: ignore[union-attr]
     assert partial, "some host ran one side alone"
 
 

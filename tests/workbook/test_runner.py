@@ -456,12 +456,12 @@ def test_a_ceiling_is_planned_with_a_share_of_the_timed_part() -> None:
     assert planned_s(trial(), longer) - planned_s(trial(), settings()) == pytest.approx(CEILING_SHARE * (100 - 0.03))
 
 
-def test_a_users_network_is_planned_with_the_whole_timed_part_or_its_energy_windows() -> None:
+def test_a_users_network_is_planned_with_the_whole_timed_part_and_energy_windows_with_their_length() -> None:
     longer = settings().model_copy(update={"timing": settings().timing.model_copy(update={"timed_s": 100.0})})
     own = Trial(workload="own_training", model="mine", workload_source="00000000", data=NO_DATA)
     assert planned_s(own, longer) - planned_s(own, settings()) == pytest.approx(100 - 0.03)
-    metered = replace(own, energy_windows=3)
-    assert planned_s(metered, longer) == planned_s(metered, settings()) > planned_s(own, settings()) + 15
+    for metered in (replace(own, energy_windows=3), replace(trial(), energy_windows=3)):
+        assert planned_s(metered, longer) == planned_s(metered, settings()) > planned_s(own, settings()) + 14
 
 
 def test_kernels_of_quantised_weights_are_planned_to_be_tuned() -> None:

@@ -187,9 +187,11 @@ def test_configurations_are_never_mixed() -> None:
     [
         ("images_per_s", [[0, 1, 1], [0, 3, 1]], [[1, 3, 12], [0, 12, 12]]),
         ("power_w", [[1, 3, 3]], [[0, 1, 1], [3, 3, 12]]),
+        ("power_fraction", [[1, 3, 3]], [[0, 1, 1]]),
+        ("kilowatts", [[1, 3, 3]], [[0, 1, 1]]),
     ],
 )
-def test_runs_with_few_energy_windows_are_pooled_and_sensors_need_a_window(
+def test_runs_with_few_energy_windows_are_pooled_for_metrics_of_a_step(
     metric: str, pooled: list[list[int]], apart: list[list[int]]
 ) -> None:
     data = made([("vgg16", 64, "strict FP32", [1000, 1010, 990])])

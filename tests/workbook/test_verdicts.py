@@ -1192,30 +1192,41 @@ def test_an_eager_loop_is_judged_over_three_equal_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "windows", "machines"),
+    ("metric", "windows", "used"),
     [
-        ("images_per_s", (1, 3, 0), 3),
-        ("images_per_s", (0, 1, 12), 1),
-        ("power_w", (1, 3, 1), 3),
-        ("power_w", (1, 3, 0), 1),
+        ("images_per_s", ([1], [3], [0]), {1, 3, 0}),
+        ("images_per_s", ([0], [1], [12]), {0}),
+        ("power_w", ([1], [0, 3], [1]), {1, 3}),
+        ("power_w", ([1], [3], [0]), {1}),
     ],
 )
-def test_equal_hosts_may_have_other_energy_windows_if_the_metric_does_not_need_them(
-    metric: str, windows: Sequence[int], machines: int
+def test_equal_hosts_may_have_other_energy_windows_if_these_leave_the_metric_as_it_is(
+    metric: str, windows: Sequence[Sequence[int]], used: set[int]
 ) -> None:
-    rates = (200, 202, 204)
     of_hosts = hosts(
         *(
-            {replace(B64, energy_windows=own): even(100), replace(B256, energy_windows=own): even(rate)}
-            for rate, own in zip(rates, windows, strict=True)
+            {replace(of, energy_windows=own): even(rate) for own in of_host for of, rate in ((B64, 100), (B256, over))}
+            for over, of_host in zip((200, 202, 204), windows, strict=True)
         ),
         metric=metric,
     )
     case = only_case(judged_on(of_hosts, a_test(shape="ratio", metric=metric, at_least=1.5, **OVER_64)))
-    assert case.effect is not None and case.effect.hosts == machines
-    assert {trial.energy_windows for _, trial in case.sources} == set(windows[:machines])
-    for results, trial in case.sources:
-        assert results.ok(trial), "the trial that this host ran"
+    assert case.effect is not None and case.effect.hosts == (1 if len(used) == 1 else 3)
+    assert {trial.energy_windows for _, trial in case.sources} == used
+    assert all(results.ok(trial) for results, trial in case.sources), "each host ran its trial"
+
+
+def test_a_failed_trial_is_not_judged_by_its_runs_with_other_energy_windows() -> None:
+    metered = {replace(B64, energy_windows=1): even(100), replace(B256, energy_windows=1): even(300)}
+    for place in range(3):
+        rates = ["out of memory" if number == place else even(rate) for number, rate in enumerate((200, 202, 204))]
+        of_hosts = hosts(*({B64: even(100), B256: rate, **metered} for rate in rates))
+        cases = judged_on(of_hosts, a_test(shape="ratio", at_least=1.5, **OVER_64)).cases
+        by_windows = {case.sides[0].trial.energy_windows: case for case in cases}
+        assert by_windows[1].verdict == YES
+        assert by_windows[0].verdict == (YES if place else "not testable here")
+        if place:
+            assert by_windows[0].effect is not None and by_windows[0].effect.hosts == 1, "two hosts are too few"
 
 
 def test_a_host_with_and_without_energy_windows_gives_the_runs_of_the_trial() -> None:

@@ -19,11 +19,11 @@ import pandas as pd
 
 from workbook.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
 from workbook.registry import INDEPENDENT_OF_HOST, METRICS
-from workbook.results import Results, estimates, from_telemetry
+from workbook.results import Results, estimates
 from workbook.results import from_trace as traced
 from workbook.results.estimates import EQUAL, PAIRED_BY
 from workbook.results.intervals import HOSTS
-from workbook.results.metrics import why_missing
+from workbook.results.metrics import OF_STEP, why_missing
 from workbook.results.missing import or_none, why_none
 from workbook.results.study_records import StudyRecords
 from workbook.statistics import Interval
@@ -46,6 +46,7 @@ class Side:
 
     study: Results
     trial: Trial
+    _pooled: dict[bool, pd.DataFrame] = field(default_factory=dict, compare=False, repr=False)  # for metrics of a step
 
     @property
     def results(self) -> StudyRecords:
@@ -66,33 +67,33 @@ class Side:
         """Return whether some pass on the shown host has a value of a metric."""
         return bool(self.rows[metric].notna().any())
 
-    @cached_property
-    def rows_of_equal_hosts(self) -> pd.DataFrame:
-        """The rows on the shown host and on the hosts that may be pooled with it for this trial.
+    def rows_on_hosts(self, metric: str) -> pd.DataFrame:
+        """Return the rows of the trial on the shown host and on the hosts that may be pooled with it for a metric.
 
-        They have the same machine, protocol and scale. Before protocol 3 the shown host is alone. A host without the
-        trial gives its runs with another number of energy windows, which follow the timing of a step.
+        They have the same machine, protocol and scale. Before protocol 3 the shown host is alone. A host that did not
+        run the trial gives its runs with other energy windows, if these leave the metric as it is (`windows_alike`).
         """
-        every = self.study.on_all_hosts
+        every, of_step = self.study.on_all_hosts, metric in OF_STEP
         if len(every.selected) < HOSTS or (self.rows["protocol"] < OVER_HOSTS_FROM).any():
             return self.rows
-        measured = pd.concat([every.rows(trial).query("status == 'ok'") for trial in every.timed_alike(self.trial)])
-        rows = measured[measured[WINDOWS] == measured.groupby("host")[WINDOWS].transform("first")]
+        if of_step not in self._pooled:
+            alike = partial(windows_alike, of_step=of_step)
+            wanted = alike(self.trial.energy_windows)
+            trials = [of for of in every.timed_alike(self.trial) if alike(of.energy_windows) == wanted]
+            self._pooled[of_step] = self._of_equal_hosts(pd.concat([every.rows(of) for of in trials]))
+        return self._pooled[of_step]
+
+    def _of_equal_hosts(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the successful rows of the hosts that equal the shown one, of each the first trial in `rows`."""
+        first = rows[WINDOWS] == rows.groupby("host")[WINDOWS].transform("first")
+        rows = rows[first & (rows["status"] == "ok")]
         kinds = {host: set(map(tuple, of[[*EQUAL]].to_numpy())) for host, of in rows.groupby("host")}
         equal = [host for host, kind in kinds.items() if kind == kinds.get(self.results.host_id)]
         return rows[rows["host"].isin(equal)]
 
-    def rows_on_hosts(self, metric: str) -> pd.DataFrame:
-        """Return `rows_of_equal_hosts` for a metric: of sensors, only those measured with or all without windows."""
-        rows = self.rows_of_equal_hosts
-        if metric not in from_telemetry.METRICS:
-            return rows
-        return rows[rows[WINDOWS].map(windows_alike) == windows_alike(self.trial.energy_windows)]
-
-    @property
-    def equal_hosts(self) -> list[tuple[StudyRecords, Trial]]:
-        """The records of the hosts of `rows_of_equal_hosts`, with the trial that each of them ran."""
-        windows = dict(self.rows_of_equal_hosts[["host", WINDOWS]].itertuples(index=False))
+    def equal_hosts(self, metric: str) -> list[tuple[StudyRecords, Trial]]:
+        """Return the records of the hosts of `rows_on_hosts`, with the trial that each of them ran."""
+        windows = dict(self.rows_on_hosts(metric)[["host", WINDOWS]].itertuples(index=False))
         return [
             (results, replace(self.trial, energy_windows=int(windows[results.host_id])))
             for results in self.study.on_all_hosts.selected

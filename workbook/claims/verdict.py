@@ -163,7 +163,7 @@ class Case:
         return [
             source
             for side, of_side in zip(self.sides, rows, strict=True)
-            for source in side.equal_hosts
+            for source in side.equal_hosts(self.metric)
             if source[0].host_id in set(of_side["host"])
         ]
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results import from_telemetry
 from workbook.results.columns import NEAREST, QUANTITY, RECORDS, WHAT_RAN, check_columns, check_kind, listed, unique
 from workbook.results.intervals import (
     HOSTS,
@@ -38,6 +37,7 @@ from workbook.results.intervals import (
     ratio_of,
 )
 from workbook.results.load import is_report
+from workbook.results.metrics import OF_STEP
 from workbook.statistics import Interval, paired_share_difference, paired_share_ratio
 from workbook.trials.trial import ASKED_AFTER, FRAMEWORKS, WINDOWS, WORDS, windows_alike
 from workbook.words import MODE_NAMES, NOT_MEASURED
@@ -162,7 +162,7 @@ def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataF
     read = {metric, *names, *PAIRED_BY, *OF_ANSWERS, *IDENTITY, *EQUAL}  # copies of all metrics are slow
     measured = data[[name for name in data if name in read]].dropna(subset=[metric])
     if WINDOWS not in (metric, *names) and pd.api.types.is_numeric_dtype(measured.get(WINDOWS)):
-        alike = partial(windows_alike, by_sensors=metric in from_telemetry.METRICS)
+        alike = partial(windows_alike, of_step=metric in OF_STEP)
         measured = measured.assign(**{WINDOWS: measured[WINDOWS].map(alike, na_action="ignore")})
     if len(measured) and not pd.api.types.is_numeric_dtype(measured[metric].infer_objects()):
         raise UserError(
@@ -315,8 +315,8 @@ def _check_one_configuration(group: Rows, varying: Sequence[str]) -> None:
         )
     if "image" not in group and len({*zip(group["host"], group["pass_number"], strict=True)}) < len(group["host"]):
         raise UserError(
-            "the mean would count a run twice: two configurations differ only in work after the timed part. Choose "
-            "one with `query`, for example by its `study`."
+            "the mean would count a run twice: two configurations differ only in energy windows, or in work after the "
+            "timed part. Choose one with `query`, for example by its `energy_windows` or `study`."
         )
 
 

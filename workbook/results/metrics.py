@@ -57,6 +57,13 @@ def value(results: StudyRecords, record: Record, metric: str) -> float:
     return _DERIVED[metric](results, record) if metric in _DERIVED else _own(results, record, metric)
 
 
+# Metrics of a single step: neither the length of the timed part nor a sensor changes them.
+OF_STEP = frozenset(
+    {
+        *("images_per_s", "samples_per_s", "tokens_per_s", "step_s", "flop_per_s", "bytes_per_s", "weight_read_share"),
+        *from_trace.METRICS,
+    }
+)
 # Fields that decide how long a step's kernels run, and how many the host launches.
 _SAME_STEP = ("model", "image_px", "precision", "engine", "framework", "memory_format", "optimizer")
 # Metrics without the time of a step: also what a trace alone tells, and what is done before the first step.

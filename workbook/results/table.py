@@ -88,13 +88,8 @@ class Results:
         return self._selected.iloc[slice(places[0], places[-1] + 1) if in_one_part else places]
 
     def timed_alike(self, trial: Trial) -> list[Trial]:
-        """Return the trials with records that differ from `trial` at most in the number of their energy windows.
-
-        The trial itself comes first, if it has records. Windows of a minute heat a device, so they make other steps.
-        """
-        alike = self._of_timing.get(replace(trial, energy_windows=0), [])
-        alike = [other for other in alike if other.is_sustained == trial.is_sustained]
-        return sorted(alike, key=lambda other: other != trial)
+        """Return the trials with records that differ from `trial` at most in energy windows; the trial itself first."""
+        return sorted(self._of_timing.get(replace(trial, energy_windows=0), []), key=lambda other: other != trial)
 
     @cached_property
     def on_all_hosts(self) -> Results:

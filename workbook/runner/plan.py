@@ -34,7 +34,8 @@ OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
 # Compiling in the first pass, and from the cache in each later pass. Keras on PyTorch compiles forward and backward
 # pass in one, and takes twice as long (on an H200's host, and on CPUs).
 COMPILE_S, COMPILED_S = 30.0, 7.0
-# More for INT8 and FP8 weights of a language model, whose kernels Inductor tunes: 52 to 410 s on H200s, median 91 s.
+# Longer for INT8 and FP8 weights of a language model, whose kernels Inductor tunes. On H200s, compiling them takes 91 s
+# in the first pass (median; 52 to 410 s) and 17 s in later passes.
 TUNE_S, TUNED_S = 60.0, 10.0
 # Building in Keras, in the first pass with the process that computes PyTorch's result for the first batch.
 IN_KERAS_S, BUILT_IN_KERAS_S = 10.0, 5.0
@@ -210,9 +211,10 @@ def timed_s(trial: Trial, timing: Timing) -> float:
     """Return the planned seconds of the timed part, or of all epochs."""
     if trial.epochs:
         return trial.epochs * EPOCH_S[trial.device]
-    if trial.data == NO_DATA and trial.workload not in OF_NETWORKS:  # a product, a copy or a message
-        return timing.timed_s * CEILING_SHARE
-    return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S) if trial.energy_windows else timing.timed_s
+    if trial.energy_windows:
+        return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S)
+    is_ceiling = trial.data == NO_DATA and trial.workload not in OF_NETWORKS  # a product, a copy or a message
+    return timing.timed_s * CEILING_SHARE if is_ceiling else timing.timed_s
 
 
 class Missing(NamedTuple):

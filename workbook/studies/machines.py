@@ -71,7 +71,8 @@ def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.Data
     """Return the rows that a metric of each group of `by` is formed from: of `HOSTS` or more machines, or the page's.
 
     `rows` are of `of_equals`, and `here` of the page's machine, which decides alone if fewer machines have the metric.
-    With `sides`, a machine counts if it has each value of that column that its group has.
+    With `sides`, a machine counts if it has each value of that column that its group has. The metric is one of a step,
+    so the number of energy windows, which may differ, is left out.
 
     >>> rows = pd.DataFrame({"model": "vgg16", "host": ["a", "b", "c"], "step_s": [1.0, 1.1, 1.2]})
     >>> settled(rows, "step_s", ["model"], here=rows[:1])["host"].tolist()
@@ -84,7 +85,8 @@ def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.Data
         of_machine = measured.groupby([*by, "host"])[sides].transform("nunique")
         measured = measured[of_machine == measured.groupby(list(by))[sides].transform("nunique")]
     several = measured.groupby(list(by))["host"].transform("nunique") >= HOSTS
-    return rows[rows.index.isin(several.index[several]) | rows["host"].isin(here["host"])]
+    settled = rows.index.isin(several.index[several]) | rows["host"].isin(here["host"])
+    return rows[settled].drop(columns=WINDOWS, errors="ignore")
 
 
 def over_what(rows: pd.DataFrame) -> str:

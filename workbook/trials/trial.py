@@ -256,18 +256,18 @@ def configuration(trial: Trial) -> Trial:
     return replace(without_data(trial), **{name: getattr(blank, name) for name in ASKED_AFTER})
 
 
-def windows_alike(windows: int, *, by_sensors: bool = True) -> int:
+def windows_alike(windows: int, *, of_step: bool = False) -> int:
     """Return the number of energy windows as comparisons see it: 0, 1 for some, or `SUSTAINED_WINDOWS` for a minute.
 
-    A run's energy is the mean of its windows, and the first window of a run has that mean. Times and sizes, which are
-    not measured `by_sensors`, are those of runs without windows. A test asks the records for both.
+    A run's energy is the mean of its windows, and the first window of a run has that mean. Metrics `of_step`, a single
+    step's time or kernels, do not depend on a few windows. A test asks the records for both.
 
     >>> [windows_alike(windows) for windows in (0, 1, 3, 12)]
     [0, 1, 1, 12]
-    >>> [windows_alike(windows, by_sensors=False) for windows in (0, 1, 3, 12)]
+    >>> [windows_alike(windows, of_step=True) for windows in (0, 1, 3, 12)]
     [0, 0, 0, 12]
     """
-    return min(windows, int(by_sensors)) if windows < SUSTAINED_WINDOWS else SUSTAINED_WINDOWS
+    return min(windows, 0 if of_step else 1) if windows < SUSTAINED_WINDOWS else SUSTAINED_WINDOWS
 
 
 def refuse_retired(trials: Iterable[Trial]) -> None:
