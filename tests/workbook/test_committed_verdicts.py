@@ -130,8 +130,10 @@ def test_a_pages_gain_over_machines_is_that_of_the_verdict(
     findings: dict[str, Findings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
-    frame = load("h200", "today").frame()
-    here, equal = (sweeps.timed(today.rated(rows)) for rows in (frame, machines.of_equals(frame, "h200", "today")))
+    results = load("h200", "today")
+    frame = results.frame()
+    equals = machines.of_equals(results.frame(hosts="all"), frame)
+    here, equal = (sweeps.timed(today.rated(rows)) for rows in (frame, equals))
     gains = today.findings(equal, here)["tuned"].set_index("model")
     (claim,) = [of for of in findings["h200"].findings if of.claim.id == "nanogpt-compile"]
     (effect,) = [case.effect for judged in claim.tests for case in judged.cases]

@@ -88,6 +88,23 @@ def test_a_value_is_over_three_machines_that_have_it_or_of_the_pages_machine() -
     assert hosts(two, ["model", "mode"], "b") == {"slow": "abd", "fast": "b"}
 
 
+def test_equals_ran_a_pages_configurations_on_equal_machines_for_less_than_a_minute(
+    frames: dict[str, pd.DataFrame],
+) -> None:
+    here = frames["h200"].query("energy_windows == 0 and model == 'vgg16'").head(3)
+    same = {"metered": {"energy_windows": 3}, "timed": {}}
+    other = {
+        "minute": {"energy_windows": 12},
+        "old": {"protocol": 2},
+        "cpu": {"machine": "another"},
+        "net": {"batch": 7},
+    }
+    every = pd.concat([here, *(here.assign(host=host, **changed) for host, changed in (same | other).items())])
+    equals = machines.of_equals(every, here)
+    assert set(equals["host"]) == {*here["host"], *same}
+    assert equals["energy_windows"].value_counts().to_dict() == {0: 6, 3: 3}, "the rows are as they were"
+
+
 def on_hosts(number: int, **changed: object) -> pd.DataFrame:
     """Return the runs of two configurations on some equal machines; `changed` replaces columns of the last one."""
     rows = [

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from workbook.results.intervals import HOSTS
 from workbook.show.templates import drawn
 from workbook.trials.trial import OF_NETWORKS, OWN
 from workbook.words import label, listing
@@ -57,8 +56,6 @@ def _sizes(frame: pd.DataFrame) -> str:
 def _runs(frame: pd.DataFrame) -> str:
     counts = frame.groupby("key_hash")["pass_number"].nunique() if "key_hash" in frame else frame["pass_number"]
     least, most = int(counts.min()), int(counts.max())
-    if "host" in frame and (machines := frame["host"].nunique()) >= HOSTS:
-        return f"fresh processes on up to {machines} equal machines"
     if most > 1:
         return f"{least} to {most} fresh processes" if least < most else f"{most} fresh processes"
     return "smoke: one short run, no intervals" if (frame["scale"] == "smoke").all() else "one process"

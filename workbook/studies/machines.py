@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,7 @@ from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_
 from workbook.show.frames import INTERVAL
 from workbook.studies.sweeps import OPTIMISED, beside_references
 from workbook.studies.values import as_fast, if_measured, span_of
-from workbook.trials.trial import ASKED_AFTER, WINDOWS
+from workbook.trials.trial import ASKED_AFTER, WINDOWS, windows_alike
 from workbook.words import VAGUE_DIGITS, heading, plural
 
 HERE, ELSEWHERE = "this page", "other machines"
@@ -58,13 +59,15 @@ def everywhere(frame: pd.DataFrame, profile: str, *studies: str, hosts: str = "a
     return pd.concat(loaded, ignore_index=True).drop_duplicates("record") if loaded else frame
 
 
-def of_equals(frame: pd.DataFrame, profile: str, study: str) -> pd.DataFrame:
-    """Return the rows of the page's machine and of its equals that ran configurations of `frame`, a page's rows.
+def of_equals(rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
+    """Return those of `rows` on the page's machine and its equals that are of the page's configurations.
 
-    The number of energy windows may differ: it changes no time and no size.
+    `here` are the page's rows, and `rows` those of `Results.frame(hosts="all")`. A configuration may have had other
+    energy windows elsewhere, which change no metric of a step (`windows_alike`).
     """
-    alike = frame[[*(name for name in _ALIKE if name != WINDOWS), *EQUAL]].drop_duplicates()
-    return everywhere(frame, profile, study).merge(alike)
+    alike = [name for name in _ALIKE if name != WINDOWS] + [*EQUAL, "alike"]
+    of_all, of_page = (of.assign(alike=of[WINDOWS].map(partial(windows_alike, of_step=True))) for of in (rows, here))
+    return of_all.merge(of_page[alike].drop_duplicates()).drop(columns="alike")
 
 
 def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.DataFrame, sides: str = "") -> pd.DataFrame:
@@ -89,13 +92,14 @@ def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.Data
     return rows[settled].drop(columns=WINDOWS, errors="ignore")
 
 
-def over_what(rows: pd.DataFrame) -> str:
-    """Return what means and intervals of `settled` rows are over, for a caption; `rows` are of `of_equals`.
+def over_what(shown: pd.DataFrame) -> str:
+    """Return what means and intervals are over, for a caption; `shown` are `settled` rows, or estimates from them.
 
-    >>> over_what(pd.DataFrame({"host": ["a", "a"]}))
-    'over runs'
+    >>> over_what(pd.DataFrame({"host": ["a", "a"]})), over_what(pd.DataFrame({"hosts": [1, 3]}))
+    ('over runs', 'over three or more equal machines, else over runs')
     """
-    return "over three or more equal machines, else over runs" if rows["host"].nunique() >= HOSTS else "over runs"
+    machines = shown["hosts"].max() if "hosts" in shown else shown["host"].nunique()
+    return "over three or more equal machines, else over runs" if machines >= HOSTS else "over runs"
 
 
 def headlines(frame: pd.DataFrame, by: Sequence[str]) -> dict[str, pd.DataFrame]:

@@ -75,7 +75,7 @@ def findings(rows: pd.DataFrame, here: pd.DataFrame) -> dict[str, pd.DataFrame]:
     mode over ordinary PyTorch, and `weights` what INT8 and FP8 weights give over BF16.
 
     `here` are the rows of the page's machine, and `rows` those of its equals too (`machines.of_equals`), both of
-    `rated`. A value is over three or more machines, else it is of the page's.
+    `rated`. A value is over three or more machines that ran both sides, else it is that of the page's machine.
     """
     by = ["task", "model"]
     wide = largest_batches(rows[~rows["precision"].isin(QUANTISED)])
@@ -88,8 +88,8 @@ def findings(rows: pd.DataFrame, here: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
     ends = strict.assign(end=strict["batch"].eq(strict.groupby(by)["batch"].transform("max")).map(END))
     ends = ends[(ends["end"] == LARGEST) | (ends["batch"] == ends.groupby(by)["batch"].transform("min"))]
-    of_page = wide[wide["host"].isin(here["host"])]
-    modes = sweeps.beside_references(of_page.assign(images_per_s=of_page["rate"]), by)
+    means = machines.settled(wide, "rate", [*by, "mode"], here=here)
+    modes = sweeps.beside_references(means.assign(images_per_s=means["rate"]), by)
     sides = wide.merge(modes[[*by, "mode", "side"]].drop_duplicates())
     lighter = sorted(mode for mode in {*rows["mode"]} if mode.startswith(COMPILED) and mode.endswith(" weights"))
     waits = machines.settled(wide[wide["mode"] == STRICT], "waiting_share", by, here=here)
