@@ -119,7 +119,7 @@ def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[s
     cases = [case for of_test in judged for case in of_test.cases if is_over_hosts(case) and len(case.sides) == 2]
     for case in cases:
         assert case.effect is not None
-        alike = [side.study.on_all_hosts.timed_alike(side.trial) for side in case.sides]
+        alike = [side.study.on_all_hosts.of_any_windows(side.trial) for side in case.sides]
         hosts = [{results.host_id for results, trial in case.sources if trial in trials} for trials in alike]
         assert hosts[0] == hosts[1] and len(hosts[0]) == case.effect.hosts, case.label
     partial = [side for case in cases for side in case.sides if len(side.equal_hosts(case.metric)) > case.effect.hosts]  # type: ignore[union-attr]

@@ -75,8 +75,8 @@ def test_a_value_is_over_three_machines_that_have_it_or_of_the_pages_machine() -
     )
 
     def hosts(rows: pd.DataFrame, by: list[str], page: str, sides: str = "") -> dict[str, str]:
-        settled = machines.settled(rows, "rate", by, here=rows[rows["host"] == page], sides=sides)
-        return settled.groupby("mode")["host"].agg("".join).to_dict()
+        pooled = machines.pool(rows, "rate", by, here=rows[rows["host"] == page], sides=sides)
+        return pooled.groupby("mode")["host"].agg("".join).to_dict()
 
     assert hosts(rows, ["model", "mode"], "a") == {"slow": "abcd", "fast": "abc"}
     assert hosts(rows, ["model"], "a", "mode") == {"slow": "abc", "fast": "abc"}, "d has one side alone"

@@ -46,7 +46,9 @@ class Side:
 
     study: Results
     trial: Trial
-    _pooled: dict[bool, pd.DataFrame] = field(default_factory=dict, compare=False, repr=False)  # for metrics of a step
+    _pooled: dict[bool, pd.DataFrame] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # metrics of a step -> rows
 
     @property
     def results(self) -> StudyRecords:
@@ -77,10 +79,10 @@ class Side:
         if len(every.selected) < HOSTS or (self.rows["protocol"] < OVER_HOSTS_FROM).any():
             return self.rows
         if of_step not in self._pooled:
-            alike = partial(windows_alike, of_step=of_step)
-            wanted = alike(self.trial.energy_windows)
-            trials = [of for of in every.timed_alike(self.trial) if alike(of.energy_windows) == wanted]
-            self._pooled[of_step] = self._of_equal_hosts(pd.concat([every.rows(of) for of in trials]))
+            windows = partial(windows_alike, of_step=of_step)
+            own = windows(self.trial.energy_windows)
+            trials = [trial for trial in every.of_any_windows(self.trial) if windows(trial.energy_windows) == own]
+            self._pooled[of_step] = self._of_equal_hosts(pd.concat([every.rows(trial) for trial in trials]))
         return self._pooled[of_step]
 
     def _of_equal_hosts(self, rows: pd.DataFrame) -> pd.DataFrame:

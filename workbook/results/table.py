@@ -87,7 +87,7 @@ class Results:
         in_one_part = len(places) == places[-1] - places[0] + 1
         return self._selected.iloc[slice(places[0], places[-1] + 1) if in_one_part else places]
 
-    def timed_alike(self, trial: Trial) -> list[Trial]:
+    def of_any_windows(self, trial: Trial) -> list[Trial]:
         """Return the trials with records that differ from `trial` at most in energy windows; the trial itself first."""
         return sorted(self._of_timing.get(replace(trial, energy_windows=0), []), key=lambda other: other != trial)
 

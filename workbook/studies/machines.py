@@ -65,12 +65,13 @@ def of_equals(rows: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
     `here` are the page's rows, and `rows` those of `Results.frame(hosts="all")`. A configuration may have had other
     energy windows elsewhere, which change no metric of a step (`windows_alike`).
     """
-    alike = [name for name in _ALIKE if name != WINDOWS] + [*EQUAL, "alike"]
-    of_all, of_page = (of.assign(alike=of[WINDOWS].map(partial(windows_alike, of_step=True))) for of in (rows, here))
-    return of_all.merge(of_page[alike].drop_duplicates()).drop(columns="alike")
+    windows = partial(windows_alike, of_step=True)
+    configuration = [*(name for name in _ALIKE if name != WINDOWS), *EQUAL, "windows"]
+    every, of_page = (table.assign(windows=table[WINDOWS].map(windows)) for table in (rows, here))
+    return every.merge(of_page[configuration].drop_duplicates()).drop(columns="windows")
 
 
-def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.DataFrame, sides: str = "") -> pd.DataFrame:
+def pool(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.DataFrame, sides: str = "") -> pd.DataFrame:
     """Return the rows that a metric of each group of `by` is formed from: of `HOSTS` or more machines, or the page's.
 
     `rows` are of `of_equals`, and `here` of the page's machine, which decides alone if fewer machines have the metric.
@@ -78,9 +79,9 @@ def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.Data
     so the number of energy windows, which may differ, is left out.
 
     >>> rows = pd.DataFrame({"model": "vgg16", "host": ["a", "b", "c"], "step_s": [1.0, 1.1, 1.2]})
-    >>> settled(rows, "step_s", ["model"], here=rows[:1])["host"].tolist()
+    >>> pool(rows, "step_s", ["model"], here=rows[:1])["host"].tolist()
     ['a', 'b', 'c']
-    >>> settled(rows[:2], "step_s", ["model"], here=rows[:1])["host"].tolist()
+    >>> pool(rows[:2], "step_s", ["model"], here=rows[:1])["host"].tolist()
     ['a']
     """
     measured = rows.dropna(subset=[metric])
@@ -88,14 +89,14 @@ def settled(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.Data
         of_machine = measured.groupby([*by, "host"])[sides].transform("nunique")
         measured = measured[of_machine == measured.groupby(list(by))[sides].transform("nunique")]
     several = measured.groupby(list(by))["host"].transform("nunique") >= HOSTS
-    settled = rows.index.isin(several.index[several]) | rows["host"].isin(here["host"])
-    return rows[settled].drop(columns=WINDOWS, errors="ignore")
+    is_used = rows.index.isin(several.index[several]) | rows["host"].isin(here["host"])
+    return rows[is_used].drop(columns=WINDOWS, errors="ignore")
 
 
-def over_what(shown: pd.DataFrame) -> str:
-    """Return what means and intervals are over, for a caption; `shown` are `settled` rows, or estimates from them.
+def basis(shown: pd.DataFrame) -> str:
+    """Return what means and intervals are over, for a caption; `shown` are rows of `pool`, or estimates from them.
 
-    >>> over_what(pd.DataFrame({"host": ["a", "a"]})), over_what(pd.DataFrame({"hosts": [1, 3]}))
+    >>> basis(pd.DataFrame({"host": ["a", "a"]})), basis(pd.DataFrame({"hosts": [1, 3]}))
     ('over runs', 'over three or more equal machines, else over runs')
     """
     machines = shown["hosts"].max() if "hosts" in shown else shown["host"].nunique()

@@ -83,16 +83,16 @@ def findings(rows: pd.DataFrame, here: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
     def gain(rows: pd.DataFrame, name: str, over: str, of: str, by: Sequence[str] = by) -> pd.DataFrame:
         pair = rows[rows[name].isin([over, of])]
-        settled = machines.settled(pair, "rate", by, here=here, sides=name)
-        return ratio(settled, "rate", over={name: over}, by=[*by, name])
+        pooled = machines.pool(pair, "rate", by, here=here, sides=name)
+        return ratio(pooled, "rate", over={name: over}, by=[*by, name])
 
     ends = strict.assign(end=strict["batch"].eq(strict.groupby(by)["batch"].transform("max")).map(END))
     ends = ends[(ends["end"] == LARGEST) | (ends["batch"] == ends.groupby(by)["batch"].transform("min"))]
-    means = machines.settled(wide, "rate", [*by, "mode"], here=here)
+    means = machines.pool(wide, "rate", [*by, "mode"], here=here)
     modes = sweeps.beside_references(means.assign(images_per_s=means["rate"]), by)
     sides = wide.merge(modes[[*by, "mode", "side"]].drop_duplicates())
     lighter = sorted(mode for mode in {*rows["mode"]} if mode.startswith(COMPILED) and mode.endswith(" weights"))
-    waits = machines.settled(wide[wide["mode"] == STRICT], "waiting_share", by, here=here)
+    waits = machines.pool(wide[wide["mode"] == STRICT], "waiting_share", by, here=here)
     return {
         "idle": estimate(waits, "waiting_share", by),
         "batch": gain(ends, "end", SMALLEST, LARGEST),
