@@ -56,12 +56,9 @@ def test_a_scale_is_shown_from_its_first_complete_round_on() -> None:
     assert rounds_complete(first, "quick") == 1
     assert not is_complete(first, "quick")
     assert scale_to_show([record(), *first]) == "quick"
-    second = record(batch=8, number=2, plan=(8, 16), passes=3, scale="quick")
-    assert rounds_complete([*first, second], "quick") == 1
-    assert (
-        rounds_complete([*first, second, record(batch=16, number=2, plan=(8, 16), passes=3, scale="quick")], "quick")
-        == 2
-    )
+    second = [record(batch=batch, number=2, plan=(8, 16), passes=3, scale="quick") for batch in (8, 16)]
+    assert rounds_complete([*first, second[0]], "quick") == 1
+    assert rounds_complete([*first, *second], "quick") == 2
 
 
 def test_a_round_lacks_no_trial_that_has_fewer_passes() -> None:
@@ -103,7 +100,9 @@ def test_a_host_of_more_rounds_gives_way_if_a_trace_delayed_its_launches(store: 
             store.append(made)
     assert host_to_show(store, STUDY, None) == "prompt", "earlier rounds of another version are not shown"
     store.append(record(host="prompt", batch=8, plan=(8, 64), **planned))
-    assert host_to_show(store, STUDY, None) == "delayed", "a plan of more trials has no complete second round"
+    assert host_to_show(store, STUDY, None) == "prompt", "one run has no interval, but delayed steps have no time"
+    store.append(record(host="prompt", batch=8, plan=(8, 16, 32), **planned))
+    assert host_to_show(store, STUDY, None) == "delayed", "a plan of more trials has no complete first round"
 
 
 def test_a_record_of_schema_1_is_read_with_equally_many_passes_for_all_trials() -> None:
