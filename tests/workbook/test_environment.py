@@ -11,12 +11,19 @@ from labkit.data import DataSet, open_data
 from tests.faulty.campaign import records, run, trial
 from tests.prepared import checked
 from workbook.errors import GateError
-from workbook.hardware.environment import for_workers, line_of_changers, recorded_variables
+from workbook.hardware.environment import for_workers, line_of_changers, recorded_variables, settings_of
 from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 
 KEPT = ("PATH", "HOME", "CUDA_VISIBLE_DEVICES", "CUDA_PATH", "NCCL_SOCKET_IFNAME", "LD_LIBRARY_PATH", "LABKIT_CACHE")
 KEPT = (*KEPT, "TORCHINDUCTOR_CACHE_DIR", "TF_CPP_MIN_LOG_LEVEL", "SLURM_JOB_ID", "PYTHONPATH", "TRITON_CACHE_DIR")
+
+
+def test_a_page_names_what_may_change_a_step_and_not_what_describes_an_image() -> None:
+    given = {"MALLOC_ARENA_MAX": "2", "NVIDIA_REQUIRE_CUDA": "cuda>=13", "CUDA_VISIBLE_DEVICES": "1", "UCX_TLS": "tcp"}
+    first, second = recorded_variables(given), recorded_variables({**given, "UCX_TLS": "rc", "HOME": "/home/me"})
+    assert settings_of([first, second]) == "MALLOC_ARENA_MAX=2; UCX_TLS=rc; UCX_TLS=tcp"
+    assert settings_of([{}]) == ""
 
 
 @pytest.mark.parametrize(

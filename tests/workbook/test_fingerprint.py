@@ -125,6 +125,16 @@ def test_a_single_host_has_no_differences_and_its_numbers_have_units(tmp_path: P
     assert rows["CPU features"] == "avx2"
 
 
+def test_variables_of_the_records_that_may_change_a_step_are_shown(tmp_path: Path) -> None:
+    told = [
+        record.model_copy(update={"environment": {"NCCL_ALGO": "Ring", "CUDA_VERSION": "13"}})
+        for record in passes_of(host=A)
+    ]
+    put(tmp_path, "h200", told, described(A))
+    put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER), described(B))
+    assert hosts_of(page_of(tmp_path))["Environment variables"] == (["NCCL_ALGO=Ring", "none recorded"], True)
+
+
 def test_properties_that_a_host_lacks_are_shown_as_missing_and_never_as_zero(tmp_path: Path) -> None:
     clocks = ("power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz")
     gpu = described()["gpus"][0] | dict.fromkeys(clocks)

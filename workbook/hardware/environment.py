@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 # Patterns of variables that change what is timed, by effect. A trial names threads, precision and engine itself.
@@ -37,6 +37,11 @@ _KEPT = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "KMP_DUPLIC
 _READ = (
     *("TORCH", "PYTORCH", "CUDA", "CUDNN", "CUBLAS", "NCCL", "GLOO", "NVIDIA", "MKL", "DNNL", "ONEDNN", "OPENBLAS"),
     *("TF", "XLA", "JAX", "KERAS", "TRITON", "OV", "OPENVINO", "MALLOC", "GLIBC_TUNABLES", "LD_PRELOAD", "UCX", "FI"),
+)
+# Variables that describe a container or choose devices and folders: they change no step of a trial.
+_DESCRIBING = (
+    *("CUDA_HOME", "CUDA_PATH", "TORCH_HOME", "*_VERSION", "*_VISIBLE_DEVICES", "TORCH_CUDA_ARCH_LIST", "TF_CLI_*"),
+    *("NVIDIA_REQUIRE_*", "NVIDIA_PRODUCT_NAME", "NVIDIA_DRIVER_CAPABILITIES", "*_CACHE_DIR", "*_CACHE_PATH"),
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CRED|AUTH|KEY|ADDR|HOST|URL|PROXY|CONFIG$|PORT", re.IGNORECASE)
 _CHARACTERS = 200  # of a value in a record
@@ -86,6 +91,19 @@ def recorded_variables(given: Mapping[str, str] = os.environ) -> dict[str, str]:
         for name, value in sorted(read.items())
         if value and not _SECRET.search(name)
     }
+
+
+def settings_of(environments: Iterable[Mapping[str, str]]) -> str:
+    """Return the variables of records that may change a measurement, as text; empty without any.
+
+    `environments` are from `recorded_variables`.
+
+    >>> settings_of([{"NCCL_NVLS_ENABLE": "0", "CUDA_VERSION": "13.0.2"}, {"NCCL_NVLS_ENABLE": "0"}])
+    'NCCL_NVLS_ENABLE=0'
+    """
+    every = {pair for variables in environments for pair in variables.items()}
+    telling = (pair for pair in sorted(every) if not any(fnmatchcase(pair[0], pattern) for pattern in _DESCRIBING))
+    return "; ".join(f"{name}={value}" for name, value in telling)
 
 
 def line_of_changers(given: Mapping[str, str] = os.environ) -> str:

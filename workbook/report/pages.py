@@ -22,6 +22,7 @@ from labkit.files import replacing
 from workbook.claims import Evidence, headline
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, papers, verdicts
+from workbook.hardware.environment import settings_of
 from workbook.hardware.host import Host
 from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.records import PROTOCOL, utc_now
@@ -103,10 +104,12 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun, beside
     commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
     versions = max(shown.records, key=lambda record: record.started_at).versions if shown else {}
     software = [f"{title} {versions[name]}" for name, title in LIBRARIES.items() if name in versions]
+    variables = settings_of(record.environment for record in shown.records)
     strip = {
         "Profile": profile.title,
         "Machine": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
         "Software": ", ".join([f"driver {shown.host.get('driver') or 'none'}", *software]) if shown else "no records",
+        **({"Environment variables": variables} if variables else {}),
         "Scale": shown.scale if shown else "no records",
         "Measured": ", ".join(filter(None, [max(days, default="–"), shown.how_measured])),
         "By commit": ", ".join(commits) or "–",
