@@ -213,6 +213,16 @@ def test_a_link_must_carry_a_steps_bytes_in_the_time_of_a_step_on_one_gpu() -> N
     assert carried == {"label": "direct", "value": pytest.approx(8e9)}, "two GPUs each send what they reduce"
 
 
+def test_the_time_to_the_target_is_that_of_its_epochs_and_words_have_no_pixels() -> None:
+    learning = Trial(model="resnet18", batch=64, epochs=4, target_top1=0.5)  # 3 s an epoch
+    learned = [run("multi_gpu", learning, number, [6.0] * 4, top1) for number, top1 in ((1, 0.8), (2, 0.4))]
+    records = Results([of_records("multi_gpu", learned)]).frame()
+    assert multi_gpu.runs(records)["target_s"].tolist() == pytest.approx([7.5, 12.0]), "a lower bound"
+    words = Trial(model="mlp512", devices=2)
+    frame = Results([of_records("multi_gpu", [blocks("multi_gpu", words, 1, 640.0, devices_used=2)])]).frame()
+    assert multi_gpu.exchanging(frame)["image_px"].isna().all()
+
+
 def test_the_nominal_rate_of_the_links_is_the_devices_or_unknown() -> None:
     given = {"scale": "smoke", "mode": "plan"}
     h100 = load_profile("h100").peaks.link_bytes_per_s

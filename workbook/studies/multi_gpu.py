@@ -70,11 +70,12 @@ def efficiency(timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the training runs to a target, with the columns `recipe`, `workers`, `reached` and `target`.
+    """Return the training runs to a target, with the columns `recipe`, `workers`, `reached`, `target` and `target_s`.
 
     `recipe` says what several workers change. A run that did not reach its target counts as all of its epochs in
     `epochs_to_target`, which is a lower bound (a restricted mean in survival analysis). `reached` says how many runs of
-    the recipe reached it (`3 of 3`), and `target` is "reached" or "lower bound".
+    the recipe reached it (`3 of 3`), and `target` is "reached" or "lower bound". `target_s` is the training time of
+    `epochs_to_target`.
     """
     rows = frame[(frame["epochs"] > 0) & (frame["target_top1"] > 0)]
     rows = rows.sort_values(["devices", "updates", "learning_rate", "scaling", "schedule"], kind="stable")
@@ -86,6 +87,7 @@ def runs(frame: pd.DataFrame) -> pd.DataFrame:
         is_there=rows["epochs_to_target"].notna(),
         epochs_to_target=rows["epochs_to_target"].fillna(rows["epochs"].where(rows["status"] == "ok")),
     )
+    rows = rows.assign(target_s=rows["epochs_to_target"] * rows["epoch_s"])
     of_recipe = rows[rows["status"] == "ok"].groupby("recipe", sort=False)["is_there"]
     summary = of_recipe.agg(reached=lambda there: f"{there.sum()} of {len(there)}", all_there="all").reset_index()
     summary["target"] = summary.pop("all_there").map({True: "reached", False: "lower bound"})
@@ -147,6 +149,7 @@ def messages(frame: pd.DataFrame) -> pd.DataFrame:
 def exchanging(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the timed trainings of one job on the most devices, by every `way` between them and gradient precision."""
     timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["arrangement"] == "alone")]
+    timed = timed.assign(image_px=timed["image_px"].mask(takes_words(timed)))
     return ways(timed[(timed["devices"] > 1) & (timed["devices"] == timed["devices"].max())])
 
 
