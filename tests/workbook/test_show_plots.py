@@ -290,6 +290,26 @@ def test_the_numbers_are_estimates_and_the_interval_contains_the_point() -> None
     assert len(points.axes[0].collections) == 0  # without an interval there is no whisker
 
 
+def test_a_caption_ends_with_what_intervals_are_over_or_why_there_are_none() -> None:
+    def of_lines(data: pd.DataFrame) -> str:
+        return plots.lines(data, x="batch", y="images_per_s", hue="mode", caption="Mine.").caption
+
+    assert of_lines(SWEEP) == "Mine. Bands are 95 % intervals over runs."
+    is_short = (SWEEP["mode"] == MODES[0]) & (SWEEP["batch"] > BATCHES[1])
+    assert of_lines(SWEEP[~is_short]) == "Mine. Bands and whiskers are 95 % intervals over runs."
+    assert of_lines(SWEEP[SWEEP["batch"] == BATCHES[0]]) == "Mine. Whiskers are 95 % intervals over runs."
+    assert of_lines(SWEEP[SWEEP["pass_number"] == 1]) == "Mine. A value of one run has no interval."
+
+    def of_dots(data: pd.DataFrame) -> str:
+        return plots.dots(data, y="batch", x="images_per_s", hue="mode").caption
+
+    rates = estimate(SWEEP, "images_per_s", by=["batch", "mode"])
+    over = "three or more equal machines, else over runs."
+    assert of_dots(rates.assign(hosts=3)) == f"Whiskers are 95 % intervals over {over}"
+    assert of_dots(rates.drop(columns="passes")) == "", "the ends of a table of the caller's own may be no intervals"
+    assert of_dots(SWEEP.iloc[:0]) == ""
+
+
 def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
     data = pd.concat([SWEEP, made([("vgg16", 8192, "strict FP32", "unsupported: needs 80 GiB")])])
     speedup = pd.DataFrame({"batch": [16], "value": [7.21]})

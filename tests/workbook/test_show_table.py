@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
@@ -14,6 +15,7 @@ from labkit.errors import UserError
 from tests.workbook.show_frames import MODES, frames, made
 from workbook.results import estimate, ratio
 from workbook.show import Table, table
+from workbook.show.table import NO_RATIO
 from workbook.words import NAN, heading
 
 REASON = "80 GiB were asked for"
@@ -91,6 +93,28 @@ def test_a_missing_cell_carries_its_reason() -> None:
     titles = [cell["title"] for cell in soup.select("abbr")]
     assert titles == [f"out of memory: {REASON}", "not run"]
     assert REASON in soup.details.get_text()
+
+
+@pytest.mark.parametrize(("missing", "named"), [(2, "batch 1; batch 2"), (4, "4 rows")])
+def test_a_missing_value_has_the_reason_of_its_record_and_equal_ones_are_listed_once(missing: int, named: str) -> None:
+    data = made([("vgg16", batch, "strict FP32", [1000.0 * batch]) for batch in (1, 2, 4, 8, 16)])
+    is_missing, reasons = data.index < missing, "power_w: no meter\nutilisation: no sensor"
+    told = data.assign(utilisation=data["utilisation"].mask(is_missing), reasons=np.where(is_missing, reasons, ""))
+    shown = table(told, "batch", ["images_per_s", "utilisation"])
+    assert set(shown.reasons.values()) == {"no sensor"}
+    assert [said.get_text() for said in page(shown).select("details li")] == [
+        f"{named}, {heading('utilisation')}: no sensor"
+    ]
+    untold = table(told.assign(reasons=None), "batch", ["images_per_s", "utilisation"])
+    assert set(untold.reasons.values()) == {"not measured"}
+
+
+def test_the_base_of_a_ratio_ran_and_has_nothing_to_compare() -> None:
+    data = made([("vgg16", batch, "strict FP32", [1000.0 * batch]) for batch in (1, 2)])
+    gains = ratio(data, "images_per_s", over={"batch": 1}, by=["batch"])
+    shown = table(data, "batch", {"rate": "images_per_s", "gain": gains})
+    assert shown.reasons == {(0, "gain"): NO_RATIO}
+    assert not page(shown).select("details")
 
 
 def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:

@@ -22,8 +22,8 @@ WHERE_AND_WHEN = [
     *("device_name", "machine", "pass_number", "planned_passes", "process", "protocol", "scale"),
     *("started_at", "commit", "record", "image_set"),
 ]
-WITHDRAWN = "withdrawn"
-HOW_IT_ENDED = ["status", "reason", WITHDRAWN]
+REASONS = "reasons"
+HOW_IT_ENDED = ["status", "reason", REASONS]
 _MEANINGS = {
     "mode": "execution mode: `strict FP32` is the papers' kind of loop; others leave out the precision",
     "profile": "device file in `params/`",
@@ -38,7 +38,7 @@ _MEANINGS = {
     "image_set": "size of a user's set of images in files",
     "record": "raw record: file below `reports/` and line, counted from 1",
     "status": "`ok`, or why there is no result",
-    WITHDRAWN: "metrics of the row that no longer count, because an earlier trace delayed its steps",
+    REASONS: "why metrics have no value, a line each: `power_w: no such sensor`",
 }
 NEAREST = 5  # names of columns in an error
 MOST_LISTED = 12  # values of a column in a message

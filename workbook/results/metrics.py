@@ -9,7 +9,7 @@ from statistics import fmean
 
 from workbook.records import Record
 from workbook.records.after_traces import launched_slowly, waits_for_launches
-from workbook.registry import INDEPENDENT_OF_HOST, METRICS
+from workbook.registry import INDEPENDENT_OF_HOST
 from workbook.results import from_result, from_telemetry, from_trace, roofline
 from workbook.results.from_trace import memory_of
 from workbook.results.in_time import SLOWED, blocks_in_time
@@ -40,11 +40,12 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     return reason
 
 
-def withdrawn(results: StudyRecords, record: Record) -> list[str]:
-    """Return the metrics of a record that were measured and do not count, because an earlier trace delayed steps."""
-    if record.status != "ok" or launched_slowly(record) is False:
-        return []
-    return [metric for metric in METRICS if why_none(value, results, record, metric) == SLOWED]
+def value_or_reason(results: StudyRecords, record: Record, metric: str) -> tuple[float | None, str]:
+    """Return a metric of a record in SI units and an empty text, or None and why it has no value."""
+    try:
+        return value(results, record, metric), ""
+    except Missing as missing:
+        return None, why_missing(results, record, metric) if record.short else str(missing)
 
 
 def value(results: StudyRecords, record: Record, metric: str) -> float:

@@ -27,11 +27,11 @@ from workbook.records.after_traces import launched_slowly
 from workbook.records.scored import Accuracy
 from workbook.records.series_store import SeriesStore
 from workbook.registry import LABELS, METRICS
-from workbook.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN, WITHDRAWN
+from workbook.results.columns import HOW_IT_ENDED, REASONS, RECORDS, WHAT_RAN, WHERE_AND_WHEN
 from workbook.results.from_telemetry import of_record
 from workbook.results.from_trace import algorithms_of, kernels_of, label, memory_of
-from workbook.results.metrics import metric_of, why_missing, withdrawn
-from workbook.results.missing import or_none
+from workbook.results.metrics import value_or_reason, why_missing
+from workbook.results.missing import Missing, or_none
 from workbook.results.study_records import StudyRecords, image_set, measured_gpus
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
 from workbook.words import mode_name
@@ -40,7 +40,7 @@ _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
 _OF_NETWORKS = ("model", "image_px", "classes", "head", "batch", "optimizer", "learning_rate", "augment")
 # Columns of texts that are never missing; they are texts in a table without rows too.
-_WORDS = ("mode", *WORDS, *RECORDS, "machine", "image_set", *HOW_IT_ENDED)
+_WORDS = ("mode", *WORDS, *RECORDS, "machine", "image_set", "status", "reason")
 _COUNTS = ("batch", "image_px", "classes")  # fields of networks with whole numbers, even if some are missing
 # The columns of long tables that hold texts; all others hold numbers, even without rows.
 _TEXTS = frozenset(
@@ -350,7 +350,7 @@ def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
     cells = [row for records in groups for row in _cells(records)]
     about = [name for name in COLUMNS if name not in METRICS]
     texts = pd.DataFrame([row for row, _ in cells], columns=[*about, "key_hash"])
-    texts = texts.astype({**dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)})
+    texts = texts.astype({**dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str), REASONS: "category"})
     values = np.array([numbers for _, numbers in cells], dtype=float)
     numbers = pd.DataFrame(values.reshape(len(cells), len(METRICS)), columns=list(METRICS))
     return pd.concat([texts[about], numbers, texts["key_hash"]], axis=1)
@@ -359,11 +359,15 @@ def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
 def _cells(records: StudyRecords) -> list[tuple[dict[str, Any], list[float | None]]]:
     """Return the texts and the metrics of each record, made once: claims, files and figures have tables of the same."""
     if records not in _CELLS:
-        _CELLS[records] = [
-            (_row(records, record), [metric_of(records, record, metric) for metric in METRICS])
-            for record in _in_order(records)
-        ]
+        _CELLS[records] = [_row_and_metrics(records, record) for record in _in_order(records)]
     return _CELLS[records]
+
+
+def _row_and_metrics(records: StudyRecords, record: Record) -> tuple[dict[str, Any], list[float | None]]:
+    cells = {metric: value_or_reason(records, record, metric) for metric in METRICS}
+    missing = {metric: " ".join(reason.split()) for metric, (_, reason) in cells.items() if record.status == "ok"}
+    lines = (f"{metric}: {reason}" for metric, reason in missing.items() if reason not in ("", str(Missing())))
+    return _row(records, record) | {REASONS: "\n".join(lines)}, [value for value, _ in cells.values()]
 
 
 def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
@@ -389,7 +393,6 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "image_set": image_set(record),
         "status": record.status,
         "reason": record.dated_reason,
-        WITHDRAWN: ",".join(withdrawn(records, record)),
         "key_hash": short_hash(record.key),
     }
 

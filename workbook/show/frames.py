@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from labkit.errors import UserError
 from workbook.registry import METRICS
-from workbook.results.columns import QUANTITY, WITHDRAWN, check_columns, single
+from workbook.results.columns import QUANTITY, REASONS, check_columns, single
 from workbook.results.estimates import estimate
 from workbook.results.in_time import SLOWED
+from workbook.results.intervals import HOSTS
 from workbook.words import (
     MISSING,
     NAN,
@@ -56,6 +58,32 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
     frame.attrs = dict(data.attrs)
     return frame
+
+
+def interval_note(frame: pd.DataFrame, marks: str) -> str:
+    """Return a caption's sentence on the intervals of estimates that a figure draws as `marks`, or why it draws none.
+
+    It is empty for a table of other origin, whose ends may be no intervals.
+
+    >>> of_runs = pd.DataFrame({"value": [9.0], "low": [8.0], "high": [10.0], "passes": [3], "hosts": [1]})
+    >>> interval_note(of_runs, "Bands"), interval_note(of_runs.assign(low=NAN, passes=1), "Bands")
+    ('Bands are 95 % intervals over runs.', 'A value of one run has no interval.')
+    """
+    shown = frame.dropna(subset=["value"])
+    if not {"passes", "hosts"} <= set(frame) or shown.empty:
+        return ""
+    if shown[["low", "high"]].isna().any(axis=1).all():
+        return "A value of one run has no interval." if shown["passes"].max() == 1 else ""
+    return f"{marks} are 95 % intervals {basis(shown['hosts'].max())}."
+
+
+def basis(machines: int) -> str:
+    """Return what means and intervals are over, for a caption, if the most machines of a value are so many.
+
+    >>> basis(1), basis(3)
+    ('over runs', 'over three or more equal machines, else over runs')
+    """
+    return "over three or more equal machines, else over runs" if machines >= HOSTS else "over runs"
 
 
 def check_values(data: pd.DataFrame, shown_as: str) -> None:
@@ -119,20 +147,30 @@ def _with_reasons(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]
 def reasons_of(data: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
     """Return each group of the data with the `reason` for a missing value of a metric, else "not measured".
 
-    It is that of the group's first failed row, or else that the metric is withdrawn. A column of words, which is no
-    metric, counts as withdrawn with the time of a step.
+    It is that of the group's first failed row, or else of its first row without a value. A column that is no metric is
+    withdrawn with the time of a step.
     """
-    used = [name for name in data if name in (*by, "status", "reason", WITHDRAWN)]  # rows of all metrics are slow
-    data, keys, named = data[used], list(by), metric if metric in METRICS else "step_s"
+    used = [name for name in data if name in (*by, metric, "status", "reason", REASONS)]  # rows of all metrics are slow
+    data, keys = data[used], list(by)
     failed = data[data["status"] != "ok"] if "status" in data else data
     reasons = pd.Series([_reason(row) for row in failed.to_dict("records")], failed.index, dtype=object)
-    slowed = [isinstance(of, str) and named in of.split(",") for of in data.get(WITHDRAWN, [None] * len(data))]
-    rows = [failed.assign(reason=reasons)[reasons != NOT_MEASURED], data.loc[slowed].assign(reason=SLOWED)]
+    without = data[data[metric].isna()] if metric in data else data
+    without = without.drop_duplicates(keys) if keys else without.head(1)
+    told = without.get(REASONS, pd.Series(None, without.index)).astype(object)
+    of_metric = told.map(partial(_of_metric, metric))
+    rows = [failed.assign(reason=reasons)[reasons != NOT_MEASURED], without.assign(reason=of_metric)[of_metric.notna()]]
     first = pd.concat([of for of in rows if len(of)] or rows)
     if not by:
         return first.head(1)
     first = first.drop_duplicates(keys)[[*keys, "reason"]]
     return data[keys].drop_duplicates().merge(first, on=keys, how="left").fillna({"reason": NOT_MEASURED})
+
+
+def _of_metric(metric: str, reasons: object) -> str | None:
+    """Return the reason of a metric in a cell of `REASONS`; None without one."""
+    told = dict(line.split(": ", 1) for line in reasons.splitlines()) if isinstance(reasons, str) else {}
+    of_step = None if metric in METRICS or told.get("step_s") != SLOWED else SLOWED
+    return told.get(metric, of_step)
 
 
 def _reason(row: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from workbook.show.draw import (
     value_axis,
 )
 from workbook.show.figure import SERIES, SMALL_PT, Figure, colour, font_pt, slug, styled
-from workbook.show.frames import check_given, check_values, estimates, why_nothing
+from workbook.show.frames import check_given, check_values, estimates, interval_note, why_nothing
 from workbook.words import NAN, amount, digits_of, in_order, label, metric_of, phrase
 
 Order = Literal["ascending", "descending"]
@@ -146,7 +146,7 @@ def dots(
 ) -> Figure:
     """Draw a row per `y` with dots at the metric `x` and 95 % intervals as whiskers; `pair` joins the dots of a row.
 
-    Dots that are no pair stand apart, so that none hides another.
+    The caption ends with what the intervals are over. Dots that are no pair stand apart, so that none hides another.
 
     `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
     `ratio` is written at the right end: a table of `workbook.ratio`, or a pair of a table and the metric that it shows.
@@ -230,7 +230,8 @@ def dots(
         notes.sort(key=lambda note: min(of_row[note.y]) < note.x < max(of_row[note.y]))  # those between come last
         place_notes(axes, notes, obstacles)
         fit_texts(axes)
-    return whole.figure(drawing, "Dots", name, title, caption)
+    note = interval_note(whole.frame, "Whiskers")
+    return whole.figure(drawing, "Dots", name, title, f"{caption} {note}".strip())
 
 
 def stack(

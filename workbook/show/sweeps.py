@@ -28,7 +28,7 @@ from workbook.show.draw import (
     value_axis,
 )
 from workbook.show.figure import WIDTH_IN, Figure, colour, slug, styled
-from workbook.show.frames import check_given, estimates, why_nothing
+from workbook.show.frames import check_given, estimates, interval_note, why_nothing
 from workbook.words import amount, digits_of, heading, in_order, label, metric_of
 
 MOST_LABELS = 4  # most series that are named at the ends of their lines
@@ -58,10 +58,10 @@ def lines(
     """Draw a sweep: the metric `y` against `x`, a colour and a marker per `hue`, a panel per `col`.
 
     A line joins neighbouring points of a series of `join` or more. The 95 % interval is a band; fewer points have
-    whiskers. A single panel names up to four series at their ends; a legend names more. `values_at` are values of `x`
-    at which `y` is written. `bound` is a curve on a fine grid of `x` with the column `value`. `colours` maps values
-    of `hue` to colours of your own; another key raises UserError. With `log="x"` only the x axis is logarithmic, as for
-    shares.
+    whiskers. The caption ends with what the intervals are over. A single panel names up to four series at their ends; a
+    legend names more. `values_at` are values of `x` at which `y` is written. `bound` is a curve on a fine grid of `x`
+    with the column `value`. `colours` maps values of `hue` to colours of your own; another key raises UserError. With
+    `log="x"` only the x axis is logarithmic, as for shares.
 
     >>> frame = pd.DataFrame({"batch": [16, 64, 256], "value": [1e3, 4e3, 9e3], "low": [9e2, 3e3, 8e3],
     ...                       "high": [1.1e3, 5e3, 1e4]})
@@ -118,7 +118,14 @@ def lines(
                     join=join,
                 )
     alt = f"{title or 'Lines'}: {axis_title(y)} against {heading(x)}"
+    caption = f"{caption} {interval_note(measured, _marks(measured, single(hue, col), join))}".strip()
     return Figure(drawing, name or slug(y, x), alt, frame, title, caption, y)
+
+
+def _marks(measured: pd.DataFrame, of_series: Sequence[str], join: int) -> str:
+    """Return how the intervals of the series in a figure of `lines` are drawn."""
+    are_bands = (measured.groupby(of_series).size() if of_series else pd.Series(len(measured))) >= join
+    return "Bands" if are_bands.all() else "Bands and whiskers" if are_bands.any() else "Whiskers"
 
 
 def _sweep(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pandas as pd
 
 from labkit.errors import UserError, one_of
-from workbook.results.columns import check_columns, unique
+from workbook.results.columns import QUANTITY, check_columns, unique
 from workbook.show.frames import (
     INTERVAL,
     check_given,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 NOT_RUN = "not run"
+NO_RATIO = "nothing to compare: it is the base, or a side has no value"
+_PLAIN = (NOT_RUN, NOT_MEASURED, NO_RATIO)  # reasons that a cell's tooltip alone tells
+_MOST_NAMED = 3  # rows that a reason below a table names
 EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
@@ -71,14 +74,13 @@ class Table:
         text = NOT_MEASURED if self.frame.empty else self.frame.to_string(index=False)
         names = self.frame.columns[self.heads :]
         empty = {row for row in range(len(self.frame)) if all((row, name) in self.reasons for name in names)}
-        missing = [
-            f"{configuration(self._row(row))}, {name}: {why}"
-            for (row, name), why in self.reasons.items()
-            if name in names and row not in empty  # an empty row shows its reason inline
-            if why not in (NOT_RUN, NOT_MEASURED)
-        ]
+        alike: dict[tuple[str, str], list[int]] = {}
+        for (row, name), why in self.reasons.items():
+            if row not in empty and why not in _PLAIN:  # an empty row shows its reason inline
+                alike.setdefault((name, why), []).append(row)
+        missing = [f"{self._named(rows)}, {name}: {why}" for (name, why), rows in alike.items() if name in names]
         missing += dict.fromkeys(
-            f"no value of {name}" if why in (NOT_RUN, NOT_MEASURED) else f"{name}: {why}"
+            f"no value of {name}" if why in _PLAIN else f"{name}: {why}"
             for (_, name), why in self.reasons.items()
             if name not in names
         )
@@ -93,9 +95,10 @@ class Table:
         folded = drawn("reasons", "Missing values", missing)
         return {"text/plain": f"{self.caption}\n{text}".strip(), "text/html": table + folded}
 
-    def _row(self, row: int) -> dict[str, Any]:
-        names = self.data.columns[: self.heads]
-        return {str(name): self.data[name].iloc[row] for name in names}
+    def _named(self, rows: Sequence[int]) -> str:
+        """Return the configurations of a few rows, or the number of many."""
+        about = self.data.iloc[rows, : self.heads].to_dict("records")
+        return "; ".join(map(configuration, about)) if len(rows) <= _MOST_NAMED else f"{len(rows)} rows"
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class _Column:
     form: str  # a metric, `ratio`, `points` or `text`
     cells: pd.DataFrame  # value, low, high, reason
     rivals: str = ""  # the same for columns that compare the modes of a row
+    is_comparison: bool = False
 
 
 def table(
@@ -151,13 +155,16 @@ def table(
             amounts |= {f"{column.heading} {end}": column.cells[end].tolist() for end in ("low", "high")}
         for place, row in enumerate(records):
             if cells[column.heading][place] == MISSING:
-                reasons[place, column.heading] = row["reason"] if row.get("reason") else NOT_RUN
+                why = row.get("reason") or NOT_RUN
+                is_unpaired = column.is_comparison and why in (NOT_RUN, NOT_MEASURED)
+                reasons[place, column.heading] = NO_RATIO if is_unpaired else why
     varying = [name for name in names if len(keys) < 2 or keys[name].nunique(dropna=False) > 1]
     frame = pd.DataFrame({heading(name): [label(name, value) for value in keys[name]] for name in varying} | cells)
     for place in range(len(frame)):
-        absent = [reasons.get((place, column.heading)) for column in columns]
+        absent = [reasons.get((place, column.heading), "") for column in columns]
         if columns and all(absent):
-            frame.loc[place, columns[0].heading] = absent[0]
+            why = next((reason for reason in absent if reason not in _PLAIN), absent[0])
+            frame.loc[place, columns[0].heading] = reasons[place, columns[0].heading] = why
     empty = [name for name, texts in cells.items() if {*texts} == {MISSING}]
     frame = frame.drop(columns=empty if len(empty) < len(columns) else [])
     numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
@@ -203,17 +210,24 @@ def _columns(
             frame, form = _texts(data, form, unique(names, across)), "text"
         else:
             frame = estimates(data, form, unique(names, across))
+        compared = given is not None and _is_comparison(given)
         by = across if across in frame else None
         spread = in_order(frame[by], by) if by else []
         if len(spread) < 2 and not (spread and given is None):
-            yield _Column(_with_unit(title, form), form, _beside(keys, frame, names))
+            yield _Column(_with_unit(title, form), form, _beside(keys, frame, names), "", compared)
             continue
         for value in spread:
             cells = _beside(keys, frame[frame[by] == value], names)
             spread_title = (
                 label(str(by), value) if given is None and len(metrics) == 1 else f"{title}, {label(str(by), value)}"
             )
-            yield _Column(_with_unit(spread_title, form), form, cells, title if by in RIVALS else "")
+            yield _Column(_with_unit(spread_title, form), form, cells, title if by in RIVALS else "", compared)
+
+
+def _is_comparison(given: pd.DataFrame) -> bool:
+    """Return whether the values of a table are ratios or differences."""
+    marks = [given.attrs.get(QUANTITY), *given.get(QUANTITY, pd.Series(dtype=object)).dropna()[:1]]
+    return any(str(mark).startswith(("ratio of ", "difference of ")) for mark in marks)
 
 
 def _with_unit(title: str, form: str) -> str:

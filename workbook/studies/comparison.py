@@ -9,7 +9,7 @@ import pandas as pd
 from labkit.errors import unknown
 from workbook.hardware.profile import Profile, load_profile
 from workbook.results.columns import QUANTITY
-from workbook.results.estimates import IDENTITY
+from workbook.results.estimates import ESTIMATED, IDENTITY
 from workbook.studies import free_speed, published
 from workbook.words import AS_INSTALLED, CAREFUL, STRICT
 
@@ -103,7 +103,7 @@ def both_ways(fastest: pd.DataFrame, eager: pd.DataFrame) -> pd.DataFrame:
     both = both.drop_duplicates([*_SETTING, "mode"])
     shown = titled(both[both.groupby(_SETTING)["mode"].transform("nunique") > 1])
     about = ["title", "model", "image_px", "batch", "precision", "mode"]
-    return shown[[*about, "value", "low", "high", "passes", QUANTITY]]
+    return shown[[*about, *ESTIMATED, QUANTITY]]
 
 
 def nominal(ratios: pd.DataFrame, base: str) -> pd.DataFrame:

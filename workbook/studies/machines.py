@@ -14,7 +14,7 @@ from workbook.results import Results, estimate, load, ratio
 from workbook.results.columns import QUANTITY, RECORDS, WHAT_RAN
 from workbook.results.estimates import EQUAL
 from workbook.results.intervals import HOSTS, interval_of, numbers_of, ratio_of_passes
-from workbook.show.frames import INTERVAL
+from workbook.show import frames
 from workbook.studies.sweeps import OPTIMISED, beside_references
 from workbook.studies.values import as_fast, if_measured, span_of
 from workbook.trials.trial import ASKED_AFTER, WINDOWS, windows_alike
@@ -94,13 +94,8 @@ def pool(rows: pd.DataFrame, metric: str, by: Sequence[str], *, here: pd.DataFra
 
 
 def basis(shown: pd.DataFrame) -> str:
-    """Return what means and intervals are over, for a caption; `shown` are rows of `pool`, or estimates from them.
-
-    >>> basis(pd.DataFrame({"host": ["a", "a"]})), basis(pd.DataFrame({"hosts": [1, 3]}))
-    ('over runs', 'over three or more equal machines, else over runs')
-    """
-    machines = shown["hosts"].max() if "hosts" in shown else shown["host"].nunique()
-    return "over three or more equal machines, else over runs" if machines >= HOSTS else "over runs"
+    """Return what means of rows of `pool` are over, for a caption."""
+    return frames.basis(shown["host"].nunique())
 
 
 def headlines(frame: pd.DataFrame, by: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -150,7 +145,7 @@ def gains(frame: pd.DataFrame, reference: str, by: Sequence[str], metric: str = 
     both = sides[sides.groupby([*by, "host"])["side"].transform("nunique") == 2]
     shown = [_shown(rows).assign(machines=lambda of: of["host"].nunique()) for _, rows in both.groupby(list(by))]
     if not shown:
-        return pd.DataFrame(columns=[*by, "side", *INTERVAL, "machines"])
+        return pd.DataFrame(columns=[*by, "side", *frames.INTERVAL, "machines"])
     every = pd.concat(shown)
     ratios = ratio(every, metric, over={"side": reference}, by=[*by, "side"])
     return ratios.merge(every[[*by, "machines"]].drop_duplicates(), on=list(by))
@@ -262,7 +257,7 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
 def between(headline: pd.DataFrame) -> pd.DataFrame:
     """Return the highest machine over the lowest, with its interval, where a table of `headlines` has several."""
     several = headline[headline["machines"] > 1]
-    apart = several.assign(**{name: several[end] for name, end in zip(INTERVAL, _APART, strict=True)})
+    apart = several.assign(**{name: several[end] for name, end in zip(frames.INTERVAL, _APART, strict=True)})
     return apart.assign(**{QUANTITY: f"ratio of {several[QUANTITY].iloc[0]}" if len(several) else None})
 
 
