@@ -354,9 +354,20 @@ def test_a_reference_that_all_rows_have_is_one_line(values: list[float], marks: 
     assert drawn == marks and texts(figure.svg()).count("peak") == 1
 
 
-def test_two_references_that_all_rows_have_are_told_apart_by_the_legend() -> None:
-    data = SWEEP[SWEEP["batch"].isin([16, 64])]
-    pairs = [(batch, 100.0 * (1 + place), name) for batch in (16, 64) for place, name in enumerate(("peak", "limit"))]
+@pytest.mark.parametrize("value", [0.995, 1.005])
+def test_a_number_beside_a_reference_line_does_not_cross_it(value: float) -> None:
+    shares = pd.DataFrame({"batch": [16, 64], "value": [value, 0.65]})
+    limit = pd.DataFrame({"batch": [16, 64], "value": 1.0, "label": "linear"})
+    figure = plots.dots(shares, y="batch", x="scaling_efficiency", ticks=limit)
+    figure.drawing.draw_without_rendering()
+    (axes,) = figure.axes
+    number, *_ = (text.get_window_extent() for text in axes.texts if text.get_text().endswith("%"))
+    assert not number.x0 <= axes.transData.transform((100, 0))[0] <= number.x1
+
+
+def test_four_references_that_all_rows_have_are_told_apart_by_the_legend() -> None:
+    data, names = SWEEP[SWEEP["batch"].isin([16, 64])], ("peak", "limit", "floor", "nominal")
+    pairs = [(batch, 100.0 * (1 + place), name) for batch in (16, 64) for place, name in enumerate(names)]
     data = data[data["mode"] == "strict FP32"]
     figure = plots.dots(
         data, y="batch", x="images_per_s", ticks=pd.DataFrame(pairs, columns=["batch", "value", "label"])
@@ -365,7 +376,7 @@ def test_two_references_that_all_rows_have_are_told_apart_by_the_legend() -> Non
     styles = {
         text.get_text(): line.get_linestyle() for text, line in zip(legend.texts, legend.legend_handles, strict=True)
     }
-    assert styles == {"peak": "-", "limit": "--"}
+    assert set(styles) == set(names) and len(set(styles.values())) == len(names)
 
 
 def test_dots_that_are_no_pair_hide_none_and_a_lone_dot_stands_at_its_row() -> None:

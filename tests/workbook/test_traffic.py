@@ -16,6 +16,7 @@ from workbook.records import Blocks, Record
 from workbook.records.traced import Piece, Total, Trace, Traced, Untraced
 from workbook.results.metrics import metric_of, why_missing
 from workbook.results.table import Results
+from workbook.show import table
 from workbook.studies import multi_gpu
 from workbook.study import open_study
 from workbook.trials.trial import NO_DATA, Trial
@@ -218,6 +219,10 @@ def test_the_time_to_the_target_is_that_of_its_epochs_and_words_have_no_pixels()
     learned = [run("multi_gpu", learning, number, [6.0] * 4, top1) for number, top1 in ((1, 0.8), (2, 0.4))]
     records = Results([of_records("multi_gpu", learned)]).frame()
     assert multi_gpu.runs(records)["target_s"].tolist() == pytest.approx([7.5, 12.0]), "a lower bound"
+    stale = run("multi_gpu", replace(learning, devices=2, updates="asynchronous"), 1, [6.0] * 4, 0.8, devices_used=2)
+    told = multi_gpu.runs(Results([of_records("multi_gpu", [stale])]).frame())
+    shown = table(told, "recipe", {"top-1": "top1", "time": "target_s"})
+    assert "do not describe its devices" in shown.reasons[0, "time"]
     words = Trial(model="mlp512", devices=2)
     frame = Results([of_records("multi_gpu", [blocks("multi_gpu", words, 1, 640.0, devices_used=2)])]).frame()
     assert multi_gpu.exchanging(frame)["image_px"].isna().all()

@@ -15,7 +15,7 @@ import pandas as pd
 from workbook.show.figure import DPI, SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
 from workbook.words import NOT_MEASURED, heading, in_order, label, metric_of, role
 
-LINES = ("-", "--", ":")
+LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _MARKER_OF_ROLE = {"baseline": "o", "between": "D", "optimised": "s"}
 _LOOK_OF = {  # (column, value): name of the colour, marker

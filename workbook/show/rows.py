@@ -49,6 +49,8 @@ _BESIDE_DOT = [
     (4.0, 5.0, "right", "bottom"),
     (-4.0, 5.0, "left", "bottom"),
     (0.0, -5.0, "center", "top"),
+    (-6.0, 5.0, "right", "bottom"),
+    (6.0, 5.0, "left", "bottom"),
 ]
 
 
