@@ -22,7 +22,8 @@ from workbook.records.store import Store
 from workbook.registry import INDEPENDENT_OF_HOST, SMALL
 from workbook.results import Results
 from workbook.results.in_time import SLOWED
-from workbook.results.metrics import metric_of, why_missing
+from workbook.results.metrics import OF_SHORT, metric_of, why_missing
+from workbook.results.missing import Missing
 from workbook.runner.processes import of_next_process
 from workbook.runner.protocol import SHORT_TRACE_PASSES, Pass
 from workbook.show import table
@@ -186,11 +187,20 @@ def test_a_table_says_that_a_time_is_withdrawn_and_not_that_nothing_was_measured
     assert of_words.reasons == {(0, "bound"): SLOWED}
 
 
+POWER = {"gpu0": {"power_w": Statistic(mean=300.0, low=290.0, high=310.0, n=30)}}
+READ = Telemetry(status="ok", windows={"timed": Window(start_s=0.0, length_s=5.0, sources=POWER)})
+
+
+def test_a_table_says_what_a_short_run_and_a_workload_do_not_have() -> None:
+    full = measured(EAGER, 0.95, telemetry=READ)
+    short = measured(EAGER, short=True).model_copy(update={"pass_number": 4})
+    rows = Results([of_records(STUDY, [full, short])]).frame().query("pass_number == 4")
+    shown = table(rows, "batch", {"rate": "images_per_s", "power, W": "power_w", "latency, ms": "latency_s"})
+    assert shown.reasons == {(0, "power, W"): OF_SHORT, (0, "latency, ms"): str(Missing())}
+
+
 def test_power_and_blocks_of_a_slowed_step_are_withdrawn() -> None:
-    read = {"gpu0": {"power_w": Statistic(mean=300.0, low=290.0, high=310.0, n=30)}}
-    window = Window(start_s=0.0, length_s=5.0, sources=read)
-    telemetry = Telemetry(status="ok", windows={"timed": window})
-    sound, slowed = (measured(EAGER, busy, telemetry=telemetry) for busy in (0.95, 0.5))
+    sound, slowed = (measured(EAGER, busy, telemetry=READ) for busy in (0.95, 0.5))
     assert metric_of(of_records(STUDY, [sound]), sound, "power_w") == 300
     assert why_missing(of_records(STUDY, [slowed]), slowed, "power_w") == SLOWED
     tables = [Results([of_records(STUDY, [record])]) for record in (sound, slowed)]

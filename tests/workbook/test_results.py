@@ -21,7 +21,7 @@ from tests.workbook.made_records import blocks, failed, of_records, run
 from workbook.records.record import Queries
 from workbook.records.traced import Untraced
 from workbook.registry import METRICS
-from workbook.results import Results, describe, estimate, load, ratio
+from workbook.results import Results, describe, difference, estimate, load, ratio
 from workbook.results.columns import QUANTITY
 from workbook.results.estimates import ESTIMATED
 from workbook.results.exchange import numbers
@@ -195,6 +195,9 @@ def test_the_mean_of_hits_is_the_accuracy_of_the_frame(h200: Results) -> None:
     hits, frame = quantization.hits(), quantization.frame().set_index("record")
     shares = hits.groupby("record")[["top1", "top5"]].mean()
     assert np.allclose(shares, frame.loc[shares.index, ["top1", "top5"]])
+    lost = difference(hits.query("model == 'vgg16'"), "top1", over={"precision": "fp32"}, by=["model", "precision"])
+    shown = plots.dots(lost.drop(columns="precision").assign(value=100 * lost["value"]), y="model", x="points")
+    assert shown.caption == "Whiskers are 95 % intervals over images."
 
 
 def test_series_belong_to_rows_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:

@@ -88,6 +88,16 @@ def test_a_host_of_one_round_gives_way_to_one_of_two_rounds_of_an_earlier_protoc
     assert host_to_show(store, STUDY, None) == "new"
 
 
+def test_among_delayed_hosts_two_rounds_of_an_earlier_protocol_come_before_one(store: Store) -> None:
+    process = Process(id="later", position=1, startup_s=1.0)
+    planned: dict[str, Any] = {"scale": "quick", "passes": 2, "device": "cuda", "process": process}
+    for host, protocol, rounds in (("new", PROTOCOL, 1), ("old", PROTOCOL - 1, 2)):
+        for number in range(1, rounds + 1):
+            made = record(host=host, number=number, protocol=protocol, **planned)
+            store.append(made.model_copy(update={"facts": {"busy_step_s": 1e-6}}))
+    assert host_to_show(store, STUDY, None) == "old"
+
+
 def test_a_host_of_more_rounds_gives_way_if_a_trace_delayed_its_launches(store: Store) -> None:
     planned: dict[str, Any] = {"scale": "quick", "passes": 3, "device": "cuda"}
     hosts = (("prompt", 0, 2, "2.11"), ("delayed", 0, 3, "2.10"), ("delayed", 1, 3, "2.11"))

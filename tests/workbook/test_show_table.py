@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from labkit.errors import UserError
 from tests.workbook.show_frames import MODES, frames, made
-from workbook.results import estimate, ratio
+from workbook.results import difference, estimate, ratio
 from workbook.show import Table, table
 from workbook.show.table import NO_RATIO
 from workbook.words import NAN, heading
@@ -95,7 +96,7 @@ def test_a_missing_cell_carries_its_reason() -> None:
     assert REASON in soup.details.get_text()
 
 
-@pytest.mark.parametrize(("missing", "named"), [(2, "batch 1; batch 2"), (4, "4 rows")])
+@pytest.mark.parametrize(("missing", "named"), [(3, "batch 1; batch 2; batch 4"), (4, "4 rows")])
 def test_a_missing_value_has_the_reason_of_its_record_and_equal_ones_are_listed_once(missing: int, named: str) -> None:
     data = made([("vgg16", batch, "strict FP32", [1000.0 * batch]) for batch in (1, 2, 4, 8, 16)])
     is_missing, reasons = data.index < missing, "power_w: no meter\nutilisation: no sensor"
@@ -105,13 +106,38 @@ def test_a_missing_value_has_the_reason_of_its_record_and_equal_ones_are_listed_
     assert [said.get_text() for said in page(shown).select("details li")] == [
         f"{named}, {heading('utilisation')}: no sensor"
     ]
-    untold = table(told.assign(reasons=None), "batch", ["images_per_s", "utilisation"])
-    assert set(untold.reasons.values()) == {"not measured"}
+    for of_user in (None, "broken sensor"):
+        untold = table(told.assign(reasons=of_user), "batch", ["images_per_s", "utilisation"])
+        assert set(untold.reasons.values()) == {"not measured"}
 
 
-def test_the_base_of_a_ratio_ran_and_has_nothing_to_compare() -> None:
+def test_a_later_row_of_a_configuration_may_give_the_reason() -> None:
+    two = made([("vgg16", 64, "strict FP32", [1000.0, 1001.0])])
+    told = two.assign(utilisation=NAN, reasons=["", "utilisation: no sensor"])
+    shown = table(told, "batch", ["images_per_s", "utilisation"])
+    assert shown.reasons == {(0, "utilisation (any kernel active)"): "no sensor"}
+
+
+def test_a_column_without_any_value_is_listed_once_with_its_reason() -> None:
+    two = made([("vgg16", batch, "strict FP32", [1000.0]) for batch in (1, 2)])
+    told = two.assign(utilisation=NAN, reasons=["utilisation: no sensor", ""])
+    listed = page(table(told, "batch", {"rate": "images_per_s", "busy": "utilisation"})).select("details li")
+    assert [said.get_text() for said in listed] == ["busy: no sensor"]
+
+
+def test_a_given_table_has_the_reasons_of_the_rows_that_it_lacks() -> None:
     data = made([("vgg16", batch, "strict FP32", [1000.0 * batch]) for batch in (1, 2)])
-    gains = ratio(data, "images_per_s", over={"batch": 1}, by=["batch"])
+    data.loc[0, "utilisation"] = NAN
+    told = data.assign(reasons=["utilisation: no sensor", ""])
+    shares = estimate(told, "utilisation", by="batch")
+    shown = table(told, "batch", {"rate": "images_per_s", "busy": (shares, "utilisation")})
+    assert shown.reasons == {(0, "busy"): "no sensor"}
+
+
+@pytest.mark.parametrize("compare", [ratio, difference])
+def test_the_base_of_a_comparison_ran_and_has_none(compare: Callable[..., pd.DataFrame]) -> None:
+    data = made([("vgg16", batch, "strict FP32", [1000.0 * batch]) for batch in (1, 2)])
+    gains = compare(data, "images_per_s", over={"batch": 1}, by=["batch"])
     shown = table(data, "batch", {"rate": "images_per_s", "gain": gains})
     assert shown.reasons == {(0, "gain"): NO_RATIO}
     assert not page(shown).select("details")

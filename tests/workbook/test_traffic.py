@@ -222,7 +222,7 @@ def test_the_time_to_the_target_is_that_of_its_epochs_and_words_have_no_pixels()
     stale = run("multi_gpu", replace(learning, devices=2, updates="asynchronous"), 1, [6.0] * 4, 0.8, devices_used=2)
     told = multi_gpu.runs(Results([of_records("multi_gpu", [stale])]).frame())
     shown = table(told, "recipe", {"top-1": "top1", "time": "target_s"})
-    assert "do not describe its devices" in shown.reasons[0, "time"]
+    assert "its devices share or repeat work" in shown.reasons[0, "time"]
     words = Trial(model="mlp512", devices=2)
     frame = Results([of_records("multi_gpu", [blocks("multi_gpu", words, 1, 640.0, devices_used=2)])]).frame()
     assert multi_gpu.exchanging(frame)["image_px"].isna().all()

@@ -101,9 +101,9 @@ def settings_of(environments: Iterable[Mapping[str, str]]) -> str:
     >>> settings_of([{"NCCL_NVLS_ENABLE": "0", "CUDA_VERSION": "13.0.2"}, {"NCCL_NVLS_ENABLE": "0"}])
     'NCCL_NVLS_ENABLE=0'
     """
-    every = {pair for variables in environments for pair in variables.items()}
-    telling = (pair for pair in sorted(every) if not any(fnmatchcase(pair[0], pattern) for pattern in _DESCRIBING))
-    return "; ".join(f"{name}={value}" for name, value in telling)
+    pairs = sorted({pair for variables in environments for pair in variables.items()})
+    settings = [pair for pair in pairs if not any(fnmatchcase(pair[0], pattern) for pattern in _DESCRIBING)]
+    return "; ".join(f"{name}={value}" for name, value in settings)
 
 
 def line_of_changers(given: Mapping[str, str] = os.environ) -> str:

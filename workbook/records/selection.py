@@ -137,10 +137,10 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
     """Return `here` if a report measured there, else the best other host.
 
     Hosts with two complete rounds without delayed launches (`after_traces`) come first, because a single run has no
-    interval and delayed steps have no time. Then come hosts with one, and then hosts with complete rounds of any
-    launches. Round 0 does not count. Among them the newest protocol decides, then more complete rounds, first without
-    delayed launches, then the newest records, whose plan is the newest. Short rounds do not count: they repeat only
-    what a host delays.
+    interval and delayed steps have no time. Then come hosts with one such round, then hosts with two complete rounds of
+    any launches, and then hosts with one. Round 0 does not count. Among equals the newest protocol decides, then more
+    complete rounds without delayed launches, then more complete rounds, then the newest records, whose plan is the
+    newest. Short rounds do not count: they repeat only what a host delays.
     """
 
     def rank(host: str) -> tuple[bool, bool, int, int, int, int, int, str]:
@@ -154,8 +154,8 @@ def host_to_show(store: Store, study: str, here: str | None) -> str | None:
         full = min(rounds, PASSES[scale]) if scale else 0
         prompt = [record for record in shown if launched_slowly(record) is False]
         whole = min(rounds_complete(prompt, scale), full) if scale else 0
-        enough = 0 if scale == SMALL else 2
-        return reported, host == here, min(whole, enough), min(full, enough), protocol, whole, full, newest
+        limit = 0 if scale == SMALL else 2
+        return reported, host == here, min(whole, limit), min(full, limit), protocol, whole, full, newest
 
     hosts = store.hosts(study)
     return max(hosts, key=rank) if len(hosts) > 1 else next(iter(hosts), None)

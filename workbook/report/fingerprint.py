@@ -33,9 +33,10 @@ def write_fingerprint(
     listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in listed}
     described = [properties_of_host(host) for host in hosts.values()]
-    for name, of_host in zip(hosts, described, strict=True):
-        records = (record for of in listed if str(of.host_id) == name for record in of.records)
-        of_host["Environment variables"] = settings_of(one.environment for one in records) or "none recorded"
+    for name, machine in zip(hosts, described, strict=True):
+        records = (record for part in listed if str(part.host_id) == name for record in part.records)
+        settings = settings_of(record.environment for record in records)
+        machine["Environment variables"] = settings or "none recorded"
     names = dict.fromkeys(name for of_host in described for name in of_host)
     properties = [(name, [of_host.get(name, MISSING) for of_host in described]) for name in names]
     common = [(name, values[0]) for name, values in properties if len(set(values)) == 1]

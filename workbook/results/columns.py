@@ -44,6 +44,7 @@ NEAREST = 5  # names of columns in an error
 MOST_LISTED = 12  # values of a column in a message
 # What the values of an estimate are of: a column, and a key of `attrs`. Merging keeps the first, `table[…]` the second.
 QUANTITY = "quantity"
+OVER, IMAGES = "over", "images"  # a key of `attrs`, and its value where intervals are over images instead of runs
 
 
 def describe(data: pd.DataFrame) -> pd.DataFrame:
@@ -70,6 +71,15 @@ def _meaning(name: str) -> str:
     field = Trial.__dataclass_fields__.get(name)
     text = _MEANINGS.get(name) or (field and field.metadata.get("meaning")) or name.replace("_", " ")
     return f"{text} ({', '.join(WORDS[name])})" if name in WORDS else text
+
+
+def copy_reason(data: pd.DataFrame, metric: str, name: str) -> pd.DataFrame:
+    """Return the rows with a metric's reason also for the column `name`, which is made of the metric."""
+    if REASONS not in data:
+        return data
+    texts = data[REASONS].astype(object)
+    reason = texts.str.extract(rf"(?m)^{metric}: (.*)$", expand=False)
+    return data.assign(**{REASONS: texts.where(reason.isna(), texts + f"\n{name}: " + reason)})
 
 
 def unique(*names: str | Iterable[str] | None) -> list[str]:

@@ -25,7 +25,18 @@ from numpy.typing import NDArray
 from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
-from workbook.results.columns import NEAREST, QUANTITY, RECORDS, WHAT_RAN, check_columns, check_kind, listed, unique
+from workbook.results.columns import (
+    IMAGES,
+    NEAREST,
+    OVER,
+    QUANTITY,
+    RECORDS,
+    WHAT_RAN,
+    check_columns,
+    check_kind,
+    listed,
+    unique,
+)
 from workbook.results.intervals import (
     HOSTS,
     Passes,
@@ -87,7 +98,7 @@ def estimate(data: pd.DataFrame, metric: str, by: str | Sequence[str] = ()) -> p
         _check_one_configuration(group, varying)
         found.append(_estimated(level(group, metric), group))
         first_rows.append(places[0])
-    return _as_table(measured[by].iloc[first_rows], found, metric, "level")
+    return _as_table(measured[by].iloc[first_rows], found, metric, "level", _over(measured))
 
 
 def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: str | Sequence[str]) -> pd.DataFrame:
@@ -147,7 +158,11 @@ def _compared(
         first_rows.append(first_row)
     if not (found or not len(others) or is_report() or NOT_MEASURED in over.values()):
         warnings.warn(f"the {form} has no row: {_why_no_row(measured, metric, over, shared)}.", stacklevel=3)
-    return _as_table(measured[by].iloc[first_rows], found, metric, form)
+    return _as_table(measured[by].iloc[first_rows], found, metric, form, _over(measured))
+
+
+def _over(measured: pd.DataFrame) -> dict[str, str]:
+    return {OVER: IMAGES} if "image" in measured else {}
 
 
 def _measured(data: pd.DataFrame, metric: str, names: Sequence[str]) -> pd.DataFrame:
@@ -334,11 +349,13 @@ def _values(group: Rows, names: Sequence[str]) -> str:
     return "; ".join(f"{name}: {', '.join(map(str, pd.unique(group[name])[:4]))}" for name in names)
 
 
-def _as_table(keys: pd.DataFrame, found: Sequence[Sequence[float]], metric: str, form: str) -> pd.DataFrame:
+def _as_table(
+    keys: pd.DataFrame, found: Sequence[Sequence[float]], metric: str, form: str, over: Mapping[str, str]
+) -> pd.DataFrame:
     """Return a row per group: its values of `by`, as the table had them, and its interval."""
     numbers = pd.DataFrame(found, columns=ESTIMATED).astype(_NUMBERS)
     table = pd.concat([keys.reset_index(drop=True), numbers], axis=1)
-    table.attrs = {QUANTITY: metric if form == "level" else f"{form} of {metric}"}
+    table.attrs = {QUANTITY: metric if form == "level" else f"{form} of {metric}", **over}
     table[QUANTITY] = pd.Series(table.attrs[QUANTITY], table.index, dtype=object)
     return table
 

@@ -40,7 +40,7 @@ def value(record: Record, metric: str) -> float:
 def _value(record: Record, metric: str) -> float:
     """Return a metric of a record whether or not its compiler took programs from its cache on the disk."""
     if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
-        raise Missing("its seconds do not describe its devices, which are shared or repeat each other's work")
+        raise Missing("its devices share or repeat work, so its seconds are those of no device")
     of_result = _OF_BLOCKS if record.blocks else _OF_EPOCHS if record.epochs else from_reads.FIGURES
     derive = of_result.get(metric) or _OF_ANY.get(metric)
     if derive:
@@ -142,7 +142,12 @@ def samples_of(record: Record) -> int:
 
 def tokens_of(record: Record) -> int:
     """Return the tokens of a sample. Raise Missing if the network's file does not say how many it has."""
-    return int(present(record.number("tokens_per_sample"), "the network's file has no `tokens_per_sample`"))
+    return int(
+        present(
+            record.number("tokens_per_sample"),
+            "its samples are no texts: the network's file has no `tokens_per_sample`",
+        )
+    )
 
 
 def flop_of(record: Record) -> int | None:

@@ -79,7 +79,7 @@ def _devices_here(record: Record) -> int:
 
 def _check_watched(record: Record) -> None:
     if _devices_here(record) < 2 and _nodes(record) == 1:
-        raise Missing("it is a figure of several devices")
+        raise Missing("only runs on several devices have a value")
     if record.telemetry is None:
         raise Missing("the record holds no telemetry")
     if "timed" not in record.telemetry.windows:

@@ -199,7 +199,7 @@ def _roofline_fraction(results: StudyRecords, record: Record) -> float:
     rate, trial = from_result.value(record, "images_per_s"), record.as_trial
     ceilings, work = roofline.measured(results, trial, record.pass_number), roofline.work_of(results, trial)
     if ceilings.flop_per_s is None:
-        raise Missing(f"no ceiling of {label('precision', trial.precision)} was measured")
+        raise Missing(f"this study measured no ceiling of {label('precision', trial.precision)} here")
     limit = roofline.bound(work, ceilings) if work else None
     return over(rate, limit.images_per_s if limit else None)
 
@@ -219,7 +219,7 @@ def _fp32_utilisation(results: StudyRecords, record: Record) -> float:
     if trial.precision != "fp32":
         raise Missing
     peak = roofline.fp32_peak(results, trial, record.pass_number)
-    return rate / (present(peak or None, "no ceiling of FP32 was measured") * record.devices_used)
+    return rate / (present(peak or None, "this study measured no ceiling of FP32 here") * record.devices_used)
 
 
 def _host_copy_share(results: StudyRecords, record: Record) -> float:

@@ -31,7 +31,7 @@ from workbook.results.columns import HOW_IT_ENDED, REASONS, RECORDS, WHAT_RAN, W
 from workbook.results.from_telemetry import of_record
 from workbook.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from workbook.results.metrics import value_or_reason, why_missing
-from workbook.results.missing import Missing, or_none
+from workbook.results.missing import or_none
 from workbook.results.study_records import StudyRecords, image_set, measured_gpus
 from workbook.trials.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
 from workbook.words import mode_name
@@ -365,9 +365,9 @@ def _cells(records: StudyRecords) -> list[tuple[dict[str, Any], list[float | Non
 
 def _row_and_metrics(records: StudyRecords, record: Record) -> tuple[dict[str, Any], list[float | None]]:
     cells = {metric: value_or_reason(records, record, metric) for metric in METRICS}
-    missing = {metric: " ".join(reason.split()) for metric, (_, reason) in cells.items() if record.status == "ok"}
-    lines = (f"{metric}: {reason}" for metric, reason in missing.items() if reason not in ("", str(Missing())))
-    return _row(records, record) | {REASONS: "\n".join(lines)}, [value for value, _ in cells.values()]
+    reasons = {metric: " ".join(reason.split()) for metric, (_, reason) in cells.items() if record.status == "ok"}
+    text = "\n".join(f"{metric}: {reason}" for metric, reason in reasons.items() if reason)
+    return _row(records, record) | {REASONS: text}, [value for value, _ in cells.values()]
 
 
 def _row(records: StudyRecords, record: Record) -> dict[str, Any]:

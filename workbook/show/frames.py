@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from labkit.errors import UserError
 from workbook.registry import METRICS
-from workbook.results.columns import QUANTITY, REASONS, check_columns, single
+from workbook.results.columns import IMAGES, OVER, QUANTITY, REASONS, check_columns, single
 from workbook.results.estimates import estimate
 from workbook.results.in_time import SLOWED
 from workbook.results.intervals import HOSTS
@@ -56,25 +55,26 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     frame["reason"] = frame["reason"].where(frame["value"].isna(), "")
     frame = frame.drop(columns=QUANTITY, errors="ignore")  # all values are of the metric
     frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
-    frame.attrs = dict(data.attrs)
+    frame.attrs = {**({OVER: IMAGES} if "image" in data else {}), **data.attrs}
     return frame
 
 
 def interval_note(frame: pd.DataFrame, marks: str) -> str:
     """Return a caption's sentence on the intervals of estimates that a figure draws as `marks`, or why it draws none.
 
-    It is empty for a table of other origin, whose ends may be no intervals.
+    It is empty for a table of other origin, whose ends may be no intervals, and for runs that give none.
 
     >>> of_runs = pd.DataFrame({"value": [9.0], "low": [8.0], "high": [10.0], "passes": [3], "hosts": [1]})
     >>> interval_note(of_runs, "Bands"), interval_note(of_runs.assign(low=NAN, passes=1), "Bands")
     ('Bands are 95 % intervals over runs.', 'A value of one run has no interval.')
     """
-    shown = frame.dropna(subset=["value"])
-    if not {"passes", "hosts"} <= set(frame) or shown.empty:
+    if not {*INTERVAL, "passes", "hosts"} <= set(frame) or frame["value"].isna().all():
         return ""
+    shown = frame.dropna(subset=["value"])
     if shown[["low", "high"]].isna().any(axis=1).all():
         return "A value of one run has no interval." if shown["passes"].max() == 1 else ""
-    return f"{marks} are 95 % intervals {basis(shown['hosts'].max())}."
+    over = basis(shown["hosts"].max()) if frame.attrs.get(OVER) != IMAGES else f"over {IMAGES}"
+    return f"{marks} are 95 % intervals {over}."
 
 
 def basis(machines: int) -> str:
@@ -93,9 +93,14 @@ def check_values(data: pd.DataFrame, shown_as: str) -> None:
     `check_given` refuses.
     """
     check_given(data)
+    for quantity in quantities_of(data):
+        _check_value(quantity, shown_as)
+
+
+def quantities_of(data: pd.DataFrame) -> list[str]:
+    """Return what the values of a table are of: metrics, and ratios and differences of metrics; [] if unknown."""
     marks = [data.attrs.get(QUANTITY), *(data[QUANTITY].dropna().unique() if QUANTITY in data else ())]
-    for mark in dict.fromkeys(map(str, marks)):
-        _check_value(mark, shown_as)
+    return [str(mark) for mark in dict.fromkeys(marks) if mark is not None]
 
 
 def check_given(data: pd.DataFrame, *names: str) -> None:
@@ -153,12 +158,11 @@ def reasons_of(data: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFra
     used = [name for name in data if name in (*by, metric, "status", "reason", REASONS)]  # rows of all metrics are slow
     data, keys = data[used], list(by)
     failed = data[data["status"] != "ok"] if "status" in data else data
-    reasons = pd.Series([_reason(row) for row in failed.to_dict("records")], failed.index, dtype=object)
-    without = data[data[metric].isna()] if metric in data else data
-    without = without.drop_duplicates(keys) if keys else without.head(1)
-    told = without.get(REASONS, pd.Series(None, without.index)).astype(object)
-    of_metric = told.map(partial(_of_metric, metric))
-    rows = [failed.assign(reason=reasons)[reasons != NOT_MEASURED], without.assign(reason=of_metric)[of_metric.notna()]]
+    failures = pd.Series([_reason(row) for row in failed.to_dict("records")], failed.index, dtype=object)
+    absent = data[data[metric].isna()] if metric in data else data
+    texts = absent.get(REASONS, pd.Series(None, absent.index)).astype(object)
+    reasons = texts.map({text: _of_metric(metric, text) for text in texts.unique() if isinstance(text, str)})
+    rows = [failed.assign(reason=failures)[failures != NOT_MEASURED], absent.assign(reason=reasons)[reasons.notna()]]
     first = pd.concat([of for of in rows if len(of)] or rows)
     if not by:
         return first.head(1)
@@ -166,11 +170,11 @@ def reasons_of(data: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFra
     return data[keys].drop_duplicates().merge(first, on=keys, how="left").fillna({"reason": NOT_MEASURED})
 
 
-def _of_metric(metric: str, reasons: object) -> str | None:
+def _of_metric(metric: str, text: str) -> str | None:
     """Return the reason of a metric in a cell of `REASONS`; None without one."""
-    told = dict(line.split(": ", 1) for line in reasons.splitlines()) if isinstance(reasons, str) else {}
-    of_step = None if metric in METRICS or told.get("step_s") != SLOWED else SLOWED
-    return told.get(metric, of_step)
+    reasons = {name: reason for name, _, reason in (line.partition(": ") for line in text.splitlines())}
+    of_step = None if metric in METRICS or reasons.get("step_s") != SLOWED else SLOWED
+    return reasons.get(metric, of_step)
 
 
 def _reason(row: Mapping[str, Any]) -> str:

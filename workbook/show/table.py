@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pandas as pd
 
 from labkit.errors import UserError, one_of
-from workbook.results.columns import QUANTITY, check_columns, unique
+from workbook.results.columns import check_columns, unique
+from workbook.results.missing import Missing
 from workbook.show.frames import (
     INTERVAL,
     check_given,
     check_values,
     configuration,
     estimates,
+    quantities_of,
     reasons_of,
     sorted_rows,
 )
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 NOT_RUN = "not run"
-NO_RATIO = "nothing to compare: it is the base, or a side has no value"
-_PLAIN = (NOT_RUN, NOT_MEASURED, NO_RATIO)  # reasons that a cell's tooltip alone tells
+NO_RATIO = "no comparison: the row is the base, or the row or its base has no value"
+_PLAIN = (NOT_RUN, NOT_MEASURED, NO_RATIO, str(Missing()))  # reasons that a cell's tooltip alone tells
 _MOST_NAMED = 3  # rows that a reason below a table names
 EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
@@ -74,15 +76,17 @@ class Table:
         text = NOT_MEASURED if self.frame.empty else self.frame.to_string(index=False)
         names = self.frame.columns[self.heads :]
         empty = {row for row in range(len(self.frame)) if all((row, name) in self.reasons for name in names)}
-        alike: dict[tuple[str, str], list[int]] = {}
+        rows_by_reason: dict[tuple[str, str], list[int]] = {}
         for (row, name), why in self.reasons.items():
-            if row not in empty and why not in _PLAIN:  # an empty row shows its reason inline
-                alike.setdefault((name, why), []).append(row)
-        missing = [f"{self._named(rows)}, {name}: {why}" for (name, why), rows in alike.items() if name in names]
+            if why not in _PLAIN and not (name in names and row in empty):  # an empty row shows its reason inline
+                rows_by_reason.setdefault((name, why), []).append(row)
+        missing = [
+            f"{self._named(rows)}, {name}: {why}" if name in names else f"{name}: {why}"
+            for (name, why), rows in rows_by_reason.items()
+        ]
+        explained = {name for name, _ in rows_by_reason}
         missing += dict.fromkeys(
-            f"no value of {name}" if why in _PLAIN else f"{name}: {why}"
-            for (_, name), why in self.reasons.items()
-            if name not in names
+            f"no value of {name}" for _, name in self.reasons if name not in names and name not in explained
         )
         table = table_html(
             self.frame,
@@ -109,7 +113,6 @@ class _Column:
     form: str  # a metric, `ratio`, `points` or `text`
     cells: pd.DataFrame  # value, low, high, reason
     rivals: str = ""  # the same for columns that compare the modes of a row
-    is_comparison: bool = False
 
 
 def table(
@@ -155,16 +158,13 @@ def table(
             amounts |= {f"{column.heading} {end}": column.cells[end].tolist() for end in ("low", "high")}
         for place, row in enumerate(records):
             if cells[column.heading][place] == MISSING:
-                why = row.get("reason") or NOT_RUN
-                is_unpaired = column.is_comparison and why in (NOT_RUN, NOT_MEASURED)
-                reasons[place, column.heading] = NO_RATIO if is_unpaired else why
+                reasons[place, column.heading] = row.get("reason") or NOT_RUN
     varying = [name for name in names if len(keys) < 2 or keys[name].nunique(dropna=False) > 1]
     frame = pd.DataFrame({heading(name): [label(name, value) for value in keys[name]] for name in varying} | cells)
     for place in range(len(frame)):
         absent = [reasons.get((place, column.heading), "") for column in columns]
         if columns and all(absent):
-            why = next((reason for reason in absent if reason not in _PLAIN), absent[0])
-            frame.loc[place, columns[0].heading] = reasons[place, columns[0].heading] = why
+            frame.loc[place, columns[0].heading] = absent[0]
     empty = [name for name, texts in cells.items() if {*texts} == {MISSING}]
     frame = frame.drop(columns=empty if len(empty) < len(columns) else [])
     numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
@@ -210,24 +210,32 @@ def _columns(
             frame, form = _texts(data, form, unique(names, across)), "text"
         else:
             frame = estimates(data, form, unique(names, across))
-        compared = given is not None and _is_comparison(given)
         by = across if across in frame else None
         spread = in_order(frame[by], by) if by else []
         if len(spread) < 2 and not (spread and given is None):
-            yield _Column(_with_unit(title, form), form, _beside(keys, frame, names), "", compared)
+            cells = _explained(_beside(keys, frame, names), keys, data, given, form)
+            yield _Column(_with_unit(title, form), form, cells)
             continue
         for value in spread:
-            cells = _beside(keys, frame[frame[by] == value], names)
+            cells = _explained(_beside(keys, frame[frame[by] == value], names), keys, data, given, form)
             spread_title = (
                 label(str(by), value) if given is None and len(metrics) == 1 else f"{title}, {label(str(by), value)}"
             )
-            yield _Column(_with_unit(spread_title, form), form, cells, title if by in RIVALS else "", compared)
+            yield _Column(_with_unit(spread_title, form), form, cells, title if by in RIVALS else "")
 
 
-def _is_comparison(given: pd.DataFrame) -> bool:
-    """Return whether the values of a table are ratios or differences."""
-    marks = [given.attrs.get(QUANTITY), *given.get(QUANTITY, pd.Series(dtype=object)).dropna()[:1]]
-    return any(str(mark).startswith(("ratio of ", "difference of ")) for mark in marks)
+def _explained(
+    cells: pd.DataFrame, keys: pd.DataFrame, data: pd.DataFrame, given: pd.DataFrame | None, form: str
+) -> pd.DataFrame:
+    """Return the cells of a given table with the reasons that the table lacks: those of the rows of `data`."""
+    names = list(keys.columns)
+    if given is None or data.empty or not set(names) <= set(data.columns):
+        return cells
+    comparison, _, metric = "".join(quantities_of(given)[:1]).rpartition(" of ")
+    reasons = keys.merge(reasons_of(data, names, metric or form), on=names, how="left")["reason"]
+    plain = cells["reason"].isin(["", *_PLAIN])
+    unpaired = cells["reason"] if not metric else NO_RATIO if comparison else NOT_MEASURED
+    return cells.assign(reason=cells["reason"].mask(plain, reasons.mask(reasons.isin(_PLAIN), unpaired)))
 
 
 def _with_unit(title: str, form: str) -> str:

@@ -255,10 +255,11 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
 
 
 def between(headline: pd.DataFrame) -> pd.DataFrame:
-    """Return the highest machine over the lowest, with its interval, where a table of `headlines` has several."""
-    several = headline[headline["machines"] > 1]
-    apart = several.assign(**{name: several[end] for name, end in zip(frames.INTERVAL, _APART, strict=True)})
-    return apart.assign(**{QUANTITY: f"ratio of {several[QUANTITY].iloc[0]}" if len(several) else None})
+    """Return the highest machine over the lowest, or a `reason`, for each row of a table of `headlines`."""
+    ends = zip(frames.INTERVAL, _APART, strict=True)
+    apart = {name: headline[end].where(headline["machines"] > 1) for name, end in ends}
+    quantity = f"ratio of {headline[QUANTITY].iloc[0]}" if len(headline) else None
+    return headline.assign(**apart, **{QUANTITY: quantity}, reason="one machine alone ran this configuration")
 
 
 def listed(results: Results) -> pd.DataFrame:

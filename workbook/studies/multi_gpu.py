@@ -9,7 +9,7 @@ import pandas as pd
 from labkit.models import MODELS
 from workbook.hardware.profile import Profile, load_profile
 from workbook.results import ratio
-from workbook.results.columns import REASONS
+from workbook.results.columns import copy_reason
 from workbook.results.load import profiles_with_records
 from workbook.show.frames import phrases
 from workbook.studies.planner import Planner
@@ -88,8 +88,7 @@ def runs(frame: pd.DataFrame) -> pd.DataFrame:
         is_there=rows["epochs_to_target"].notna(),
         epochs_to_target=rows["epochs_to_target"].fillna(rows["epochs"].where(rows["status"] == "ok")),
     )
-    reasons = rows[REASONS].astype(object).str.replace(r"(?m)^epoch_s(: .*)", r"\g<0>\ntarget_s\1", regex=True)
-    rows = rows.assign(target_s=rows["epochs_to_target"] * rows["epoch_s"], **{REASONS: reasons})
+    rows = copy_reason(rows.assign(target_s=rows["epochs_to_target"] * rows["epoch_s"]), "epoch_s", "target_s")
     of_recipe = rows[rows["status"] == "ok"].groupby("recipe", sort=False)["is_there"]
     summary = of_recipe.agg(reached=lambda there: f"{there.sum()} of {len(there)}", all_there="all").reset_index()
     summary["target"] = summary.pop("all_there").map({True: "reached", False: "lower bound"})

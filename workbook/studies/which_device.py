@@ -27,7 +27,7 @@ from workbook.predict.guarantee import (
 from workbook.predict.laws import exponents
 from workbook.predict.published import Network, load_published
 from workbook.results import Results, is_report
-from workbook.results.columns import REASONS
+from workbook.results.columns import copy_reason
 from workbook.show.frames import estimates
 from workbook.studies import sweeps
 from workbook.studies.comparison import ALIKE, CONFIGURATION, in_generations
@@ -84,9 +84,9 @@ def workload(frame: pd.DataFrame, **asked: Any) -> pd.DataFrame:
     """
     rows = frame[(frame["framework"] == "torch") & (frame["epochs"] == 0) & (frame["arrangement"] == "alone")]
     if len(rows) and rows["workload"].isin(OWN).all():
-        rows = rows.drop(columns=REASONS, errors="ignore").assign(
-            **{image: rows[sample] for image, sample in OF_OWN.items()}
-        )
+        rows = rows.assign(**{image: rows[sample] for image, sample in OF_OWN.items()})
+        for image, sample in OF_OWN.items():
+            rows = copy_reason(rows, sample, image)
         asked["image_px"] = 0
     for name, value in asked.items():
         same = rows[rows[name] == one_of_column(rows, name, value)] if value else rows
