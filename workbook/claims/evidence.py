@@ -46,9 +46,8 @@ class Side:
 
     study: Results
     trial: Trial
-    _pooled: dict[bool, pd.DataFrame] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # metrics of a step -> rows
+    # The rows for metrics of a step (True) and for all other metrics (False).
+    _pooled: dict[bool, pd.DataFrame] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def results(self) -> StudyRecords:

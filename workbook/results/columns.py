@@ -74,7 +74,14 @@ def _meaning(name: str) -> str:
 
 
 def copy_reason(data: pd.DataFrame, metric: str, name: str) -> pd.DataFrame:
-    """Return the rows with a metric's reason also for the column `name`, which is made of the metric."""
+    """Return the rows with a metric's reason also for the column `name`, which is made of the metric.
+
+    The copy is the last line of `name`, and the last line counts.
+
+    >>> rows = pd.DataFrame({REASONS: ["epoch_s: the epochs were not timed", ""]})
+    >>> copy_reason(rows, "epoch_s", "target_s")[REASONS].tolist()
+    ['epoch_s: the epochs were not timed\\ntarget_s: the epochs were not timed', '']
+    """
     if REASONS not in data:
         return data
     texts = data[REASONS].astype(object)

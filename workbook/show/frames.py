@@ -152,8 +152,8 @@ def _with_reasons(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]
 def reasons_of(data: pd.DataFrame, by: Sequence[str], metric: str) -> pd.DataFrame:
     """Return each group of the data with the `reason` for a missing value of a metric, else "not measured".
 
-    It is that of the group's first failed row, or else of its first row without a value. A column that is no metric is
-    withdrawn with the time of a step.
+    It is that of the group's first failed row, or else of its first row whose record says why the value is missing. A
+    column that is no metric is withdrawn with the time of a step.
     """
     used = [name for name in data if name in (*by, metric, "status", "reason", REASONS)]  # rows of all metrics are slow
     data, keys = data[used], list(by)
