@@ -354,6 +354,15 @@ def test_a_reference_that_all_rows_have_is_one_line(values: list[float], marks: 
     assert drawn == marks and texts(figure.svg()).count("peak") == 1
 
 
+@pytest.mark.parametrize("names", [["label"], []])
+def test_a_reference_of_no_row_is_neither_named_nor_within_the_axis(names: list[str]) -> None:
+    data = SWEEP[SWEEP["mode"] == "strict FP32"]
+    elsewhere = pd.DataFrame({"batch": [3], "value": [1e6], "label": ["reference"]})[["batch", "value", *names]]
+    alone, beside = (plots.dots(data, y="batch", x="images_per_s", ticks=ticks) for ticks in (None, elsewhere))
+    assert "reference" not in texts(beside.svg())
+    assert beside.axes[0].get_xlim() == alone.axes[0].get_xlim()
+
+
 @pytest.mark.parametrize("value", [0.995, 1.005])
 def test_a_number_beside_a_reference_line_does_not_cross_it(value: float) -> None:
     shares = pd.DataFrame({"batch": [16, 64], "value": [value, 0.65]})

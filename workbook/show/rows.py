@@ -173,8 +173,9 @@ def dots(
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
+        ticks = None if ticks is None else _of_rows(rows, ticks)
         printed = [] if ticks is None else [ticks["value"]]
-        labels = [] if ticks is None else ticks["label"].dropna().unique() if "label" in ticks else ["reference"]
+        labels = [] if ticks is None else ticks["label"].dropna().unique()
         common = {} if ticks is None else _common(rows, ticks)
         marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels) if text not in common}
         shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
@@ -199,10 +200,10 @@ def dots(
                 axes.plot([point], [at], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 if numbers:
                     notes.append(Note(point, at, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
-            for row in [] if ticks is None else rows.at(key, ticks).dropna(subset=["value"]).to_dict("records"):
-                if row.get("label") in common:
+            for row in [] if ticks is None else rows.at(key, ticks).to_dict("records"):
+                if row["label"] in common:
                     continue
-                mark = marks.get(row.get("label"), _TICKS[0])
+                mark = marks.get(row["label"], _TICKS[0])
                 shape = {"marker": mark, "markersize": _TICK_PT[mark], "markeredgewidth": 1.6, "linestyle": "none"}
                 at = row["value"] * scale
                 axes.plot([at], [place], color=colour("ink"), zorder=3, **shape)
@@ -303,11 +304,18 @@ def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, s
     return _Rows(frame.reset_index(drop=True), names, x, hue)
 
 
+def _of_rows(rows: _Rows, ticks: pd.DataFrame) -> pd.DataFrame:
+    """Return the reference values that a row of the plot has: only these are drawn, and named in the legend."""
+    present = ticks.dropna(subset=["value"]).reset_index(drop=True)
+    named = present if "label" in present else present.assign(label="reference")
+    return named[named.index.isin([place for key in rows.keys for place in rows.at(key, named).index])]
+
+
 def _common(rows: _Rows, ticks: pd.DataFrame) -> dict[str, float]:
     """Return the labels of reference values that are the same in every row of a plot of several, with the value."""
     values: dict[str, list[float]] = {}
-    for key in rows.keys if "label" in ticks else []:
-        for row in rows.at(key, ticks).dropna(subset=["label", "value"]).to_dict("records"):
+    for key in rows.keys:
+        for row in rows.at(key, ticks).dropna(subset=["label"]).to_dict("records"):
             values.setdefault(row["label"], []).append(row["value"])
     return {text: of[0] for text, of in values.items() if len(of) == len(rows.keys) > 1 and len(set(of)) == 1}
 
