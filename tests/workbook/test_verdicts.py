@@ -979,6 +979,20 @@ def test_a_claim_holds_when_all_of_its_cases_do(data: Data, verdict: str, reason
 
 
 @pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ({R50: near(110), V16: near(90)}, "3 runs; VGG-16, batch 64"),
+        ({R50: near(100), V16: near(110)}, "3 runs; ResNet-50, batch 64"),
+        ({R50: near(90), V16: near(90)}, "3 runs"),  # the value is a range of both
+        ({R50: near(90), V16: OOM}, "3 runs"),  # the only case
+    ],
+)
+def test_a_row_names_the_case_of_its_value_where_others_decide_too(data: Data, named: str) -> None:
+    (small, *_) = page_of(found_by(a_test(shape="level", at_least=100), shown(data))).select("summary small")
+    assert small.get_text() == named
+
+
+@pytest.mark.parametrize(
     ("of_resnet", "of_vgg", "verdict"),
     [
         (near(110), near(110), YES),

@@ -26,10 +26,14 @@ CHANGED = {AMONG: "Rule changed after the first of the records.", AFTER: "Rule c
 
 @dataclass(frozen=True)
 class Measured:
-    """The effect of a claim in words, and of how many runs or images it is; ValueError without one."""
+    """The effect of a claim in words, and of how many runs or images it is; ValueError without one.
+
+    `case` names the case that has the effect, if other cases of the test decide too.
+    """
 
     value: str
     n: str
+    case: str = ""
 
     def __post_init__(self) -> None:
         if not (self.value and self.n):
@@ -194,7 +198,7 @@ def _measured(finding: Finding, judged: Judged) -> Measured:
     if effects and len(studies) == 1 < len(_studies(finding.cases)):
         effects = f"{effects} ({studies.pop()})"
     value = effects or finding.reason or _DIFFERS[finding.verdict]
-    return Measured(value, _counted(shown))
+    return Measured(value, _counted(shown), shown[0].label if len(shown) == 1 < len(judged.deciding) else "")
 
 
 def _counted(cases: Iterable[Case]) -> str:

@@ -162,8 +162,9 @@ def dots(
     'Dots: images/s by model'
     """
     rows = _rows(data, y, x, hue, sort)
-    if ticks is not None:
-        check_given(ticks)
+    if ticks is None:
+        ticks = pd.DataFrame({"value": [], "label": []})
+    check_given(ticks)
     with styled():
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
@@ -173,12 +174,10 @@ def dots(
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
-        ticks = None if ticks is None else _of_rows(rows, ticks)
-        printed = [] if ticks is None else [ticks["value"]]
-        labels = [] if ticks is None else ticks["label"].dropna().unique()
-        common = {} if ticks is None else _common(rows, ticks)
+        ticks = _of_rows(rows, ticks)
+        labels, common = ticks["label"].dropna().unique(), _common(rows, ticks)
         marks = {text: _TICKS[place % len(_TICKS)] for place, text in enumerate(labels) if text not in common}
-        shown = pd.concat([reach(rows.frame, log=is_log), *printed]) if limits is None else pd.Series(limits)
+        shown = pd.concat([reach(rows.frame, log=is_log), ticks["value"]]) if limits is None else pd.Series(limits)
         fit(axes, "x", shown * scale, log=is_log, pad=0.1)
         chosen = looks(rows.frame[hue], hue, colours) if hue else {None: Look(colour("ink"), "o")}
         notes, obstacles = [], []
@@ -200,7 +199,7 @@ def dots(
                 axes.plot([point], [at], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 if numbers:
                     notes.append(Note(point, at, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
-            for row in [] if ticks is None else rows.at(key, ticks).to_dict("records"):
+            for row in rows.at(key, ticks).to_dict("records"):
                 if row["label"] in common:
                     continue
                 mark = marks.get(row["label"], _TICKS[0])
