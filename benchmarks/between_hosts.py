@@ -27,13 +27,13 @@ from workbook.paths import ROOT
 from workbook.records.after_traces import BUSY
 from workbook.results.columns import WHAT_RAN
 from workbook.results.table import Results
-from workbook.trials.trial import ASKED_AFTER, OF_NETWORKS
+from workbook.trials.trial import ASKED_AFTER, OF_NETWORKS, Trial
 
 WITHIN = (0.02, 0.05, 0.2)
 METRICS = ("throughput", "step_s", "busy_step_s", "power_w", "energy_per_image_j")
 CLASSES = (
     *("captured", "eager, device-bound", "eager, launch-bound", "eager, no trace"),
-    *("compiled, no graph", "CPU", "ceiling"),
+    *("compiled, no graph", "CPU", "reads files", "ceiling"),
 )
 _TIMED = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "energy_windows")]
 SAME = [*_TIMED, "scale", "protocol", "framework_version"]
@@ -81,6 +81,8 @@ def class_of(passes: pd.DataFrame) -> str:
     trial, waits = passes.iloc[0], passes.host_share.median()
     if trial.device == "cpu":
         return "CPU"
+    if trial.form != Trial.form:
+        return "reads files"
     if trial.workload not in OF_NETWORKS:
         return "ceiling"
     if trial.engine != "eager":

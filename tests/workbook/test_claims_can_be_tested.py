@@ -58,16 +58,16 @@ class Planned:
         return self.by_trial.get(trial, [])
 
 
-@pytest.fixture(scope="module")
-def plans() -> Plans:
-    """Return (profile, study) -> the trials of the plan at the largest scale, on small data."""
+@pytest.fixture(scope="module", params=["quick", "full"])
+def plans(request: pytest.FixtureRequest) -> Plans:
+    """Return (profile, study) -> the trials of the plan at a scale whose records are evidence, on small data."""
     studies = [study for study in STUDIES if study not in (*OF_ALL, YOUR_NETWORK) and notebook_of(study).is_file()]
     named = {name for _, _, test in each_test() for printed in test.published for name in printed.hardware}
     named |= {
         str(side["profile"]) for _, _, test in each_test() for side in (test.over, test.under) if "profile" in side
     }
     profiles = [load_profile(name) for name in sorted(named & set(profile_names()) | {"cpu", "h200_x8"})]
-    given = {"scale": "full", "mode": "plan", "data": ""}
+    given = {"scale": request.param, "mode": "plan", "data": ""}
     with pytest.MonkeyPatch.context() as patch:
         here = this_host()  # once for all plans: each call asks git
         patch.setattr("workbook.study.this_host", lambda **_: here)
@@ -137,7 +137,7 @@ def test_no_claim_is_judged_by_a_loop_that_one_change_makes_faster(plans: Plans)
     sides = [side for (_, study), planned in plans.items() if study == "09_profile" for side in planned]
     loops = [side.trial for side in sides if side.trial.device == "cuda" and side.trial.workload == "train"]
     changed = {trial for trial in loops if which_change(trial.as_dict())}
-    assert len(changed) == 6
+    assert len(changed) >= 3
     for claim, place, test in each_test():
         if "09_profile" in claim.studies_of(test):
             assert not changed & {side.trial for side in select(sides, test.select)}, (claim.id, place)

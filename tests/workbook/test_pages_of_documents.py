@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
+from benchmarks.between_hosts import SAME, host_pairs, recorded
 from labkit.models import open_network
 from tests.committed import committed_reports
 from workbook.paths import ROOT
@@ -85,3 +86,29 @@ def test_the_rates_of_cpus_for_reviewers_are_those_of_the_records() -> None:
                 rates[record.trial["model"]].append(value_of(record, "images_per_s") or math.nan)
         large, small = (statistics.geometric_mean(rates[model]) for model in ("resnet50", "resnet152"))
         assert written == [number(value) for value in (large, small, large / small)]
+
+
+COMPARED = {  # words of the table -> class of steps and metric of `benchmarks/between_hosts.py`
+    "images/s in a CUDA graph": ("captured", "throughput"),
+    "images/s of eager loops that fill the GPU": ("eager, device-bound", "throughput"),
+    "images/s of launch-bound eager loops": ("eager, launch-bound", "throughput"),
+    "images/s where files are read": ("reads files", "throughput"),
+    "time in which kernels ran, launch-bound eager loops": ("eager, launch-bound", "busy_step_s"),
+    "rate of matrix products, copies and launches": ("ceiling", "throughput"),
+    "board power in a CUDA graph": ("captured", "power_w"),
+    "energy per image in a CUDA graph": ("captured", "energy_per_image_j"),
+}
+
+
+@pytest.mark.parametrize("gpu", ["H200", "H100"])
+def test_the_differences_between_machines_for_reviewers_are_those_of_the_records(
+    gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    text = (ROOT / "docs" / "reviewing.md").read_text(encoding="utf-8")
+    written = re.findall(rf"^\| (.+) \| {gpu} \| (\d+) \| (\d+ %) \| ([\d.]+ %) \|$", text, re.MULTILINE)
+    pairs = host_pairs(recorded(gpu.lower()), SAME).set_index(["class", "metric"])
+    assert written
+    for quantity, *numbers in written:
+        row = pairs.loc[COMPARED[quantity]]
+        assert [str(row["pairs"]), row["<= 5%"], row["largest"]] == [number.replace(" %", "%") for number in numbers]

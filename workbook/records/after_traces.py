@@ -2,8 +2,8 @@
 
 CUPTI stays attached to a process after PyTorch's profiler (https://github.com/pytorch/pytorch/issues/144455) and slows
 each later launch. Until 29 November 2026 a process ran on after a trace, and no record says how many traces it had
-taken. On H100s and H200s, 284 steps that waited for launches took 1.24 times as long as before a trace (median; at most
-3.2). 271 other steps took 1.002 times as long (at most 1.07).
+taken. On H100s and H200s, 283 steps that waited for launches took 1.25 times as long as before a trace (median; at most
+3.2). 268 other steps took 1.002 times as long (at most 1.07).
 """
 
 from __future__ import annotations
