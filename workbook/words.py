@@ -150,17 +150,22 @@ def factor(value: float, digits: int = DIGITS) -> str:
 def points(value: float, *beside: float) -> str:
     """Return a difference of shares as text in percentage points, with its sign.
 
-    The largest of `value` and of the shares `beside` it (an interval's ends) has two digits. All have its decimals.
+    The largest of `value` and of the shares `beside` it (an interval's ends) has two digits, or as many as tell the
+    ends apart. All have its decimals.
 
     >>> points(-0.0016), points(0.123), points(0.0)
     ('−0.16', '+12', '0')
     >>> points(0.0000004, 0.00074, 0.0015)
     '0.00'
+    >>> points(-0.14, -0.1413, -0.1387)
+    '−14.0'
     """
     if not math.isfinite(value):
         return MISSING
     largest = 100 * max(abs(share) for share in (value, *beside) if math.isfinite(share))
     decimals = max(0, VAGUE_DIGITS - 1 - math.floor(math.log10(largest))) if largest else 0
+    while len({f"{100 * share:.{decimals}f}" for share in beside}) < len(set(beside)) and decimals < 4:
+        decimals += 1
     text = f"{abs(100 * value):.{decimals}f}"
     return text if not float(text) else f"{'+' if value > 0 else '−'}{text}"
 

@@ -979,18 +979,21 @@ def test_a_claim_holds_when_all_of_its_cases_do(data: Data, verdict: str, reason
 
 
 @pytest.mark.parametrize(
-    ("data", "named"),
+    ("data", "named", "has_interval"),
     [
-        ({R50: near(110), V16: near(90)}, "3 runs; VGG-16, batch 64"),
-        ({R50: near(100), V16: near(110)}, "3 runs; ResNet-50, batch 64"),
-        ({R50: near(90), V16: near(90)}, "3 runs"),  # the value is a range of both
-        ({R50: near(90), V16: OOM}, "3 runs"),  # the only case
+        ({R50: near(110), V16: near(90)}, "3 runs; VGG-16, batch 64", True),
+        ({R50: near(100), V16: near(110)}, "3 runs; ResNet-50, batch 64", True),
+        ({R50: near(90), V16: near(90)}, "3 runs", False),  # the value is a range of both
+        ({R50: near(90), V16: OOM}, "3 runs", True),  # the only case
     ],
 )
-def test_a_row_names_the_case_of_its_value_where_others_decide_too(data: Data, named: str) -> None:
+def test_a_row_names_the_case_of_its_value_where_others_decide_too_and_gives_its_interval(
+    data: Data, named: str, has_interval: bool
+) -> None:
     row = claim_row(found_by(a_test(shape="level", at_least=100), shown(data)))
     table = BeautifulSoup(drawn("claims", [row]), "html.parser")
     assert named in [small.get_text() for small in table.select("td small")]
+    assert row.here and bool(re.search(r" \[\d.+, \d.+\]", row.here.value)) == has_interval, row.here
 
 
 @pytest.mark.parametrize(

@@ -182,18 +182,15 @@ def sources_of(case: Case) -> list[tuple[str, list[int]]]:
 def _measured(finding: Finding, judged: Judged) -> Measured:
     """Return what a claim's row shows of the cases of a test.
 
-    They are the first open case with its interval, else the range of the cases that contradict, else that of all. The
-    study is named where cases differ in it.
+    They are the first open case, else the range of the cases that contradict, else that of all. A single case has its
+    interval. The study is named where cases differ in it.
     """
     undecided = [case for case in judged.deciding if case.verdict == "inconclusive" and case.shown]
     against = [case for case in judged.deciding if case.verdict == "not replicated" and case.effect]
-    if finding.verdict == "inconclusive" and undecided:
-        shown = undecided[:1]
-        effects = shown[0].shown
-    else:
-        shown = against or judged.deciding
-        of = f" ({len(against)} of {len(judged.deciding)} cases)" if against and len(judged.deciding) > 1 else ""
-        effects = f"{_span(shown)}{of}"
+    is_open = finding.verdict == "inconclusive" and undecided
+    shown = undecided[:1] if is_open else against or judged.deciding
+    of = f" ({len(against)} of {len(judged.deciding)} cases)" if shown is against and len(judged.deciding) > 1 else ""
+    effects = f"{shown[0].shown if len(shown) == 1 else _span(shown)}{of}"
     studies = _studies(shown)
     if effects and len(studies) == 1 < len(_studies(finding.cases)):
         effects = f"{effects} ({studies.pop()})"

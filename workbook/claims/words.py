@@ -48,7 +48,10 @@ NARROW, ALIKE = 0.02, 1e-4
 
 
 def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
-    """Return an effect and its interval with the same digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
+    """Return an effect and its interval with the same digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`.
+
+    An interval whose ends have the same digits is left out.
+    """
     if effect.low is None or effect.high is None:
         return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
     if _in_points(metric, kind):
@@ -58,7 +61,7 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     digits = 4 if ALIKE < relative < NARROW else 3
     scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
     low, high = (number(end * scale, digits) for end in (effect.low, effect.high))
-    return f"{shown_value(effect.point, metric, kind, digits)} [{low}, {high}]"
+    return shown_value(effect.point, metric, kind, digits) + (f" [{low}, {high}]" if low != high else "")
 
 
 def shown_bound(test: Test) -> str:
