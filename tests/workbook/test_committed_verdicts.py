@@ -98,6 +98,8 @@ def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_val
     rows = [row for row in findings["h200"].rows() if row.here]
     assert any(row.test.startswith("DRAM activity minus FP32") for row in rows)
     assert any(row.here and row.here.value.endswith("(Quantization)") for row in rows), "study 05 tests the same claim"
+    labels = [case.label for row in rows for case in row.finding.cases]
+    assert any("page CPU against GPU" in label for label in labels) and not re.search(r"\w+_vs_", " ".join(labels))
 
 
 def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> st
     named = [name for name in _NAMED if name not in without]
     texts = [configuration_name(side.trial, (compared.trial for compared in among), named)]
     if len({compared.results.study.id for compared in among}) > 1:
-        texts.append(f"study {side.results.study.name}")
+        texts.append(f"page {side.results.study.title}")
     profiles = {compared.results.profile.name for compared in among}
     if len(profiles) > 1 and not {"profile", "generation"} & set(without):
         texts.append(side.results.profile.title)
