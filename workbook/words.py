@@ -1,6 +1,7 @@
 """The words of pages: numbers, columns, values, configurations and lists as text, for messages and plans too.
 
-Only this module rounds: to at most 3 digits, 2 if the 95 % interval exceeds ±10 %.
+Only this module rounds: to at most 3 digits, 2 if the 95 % interval exceeds ±10 %. A claim's effect has 3 or 4, as its
+interval: the verdict depends on an end of it (`workbook.claims.words.shown_effect`).
 """
 
 from __future__ import annotations
@@ -150,22 +151,23 @@ def factor(value: float, digits: int = DIGITS) -> str:
 def points(value: float, *beside: float) -> str:
     """Return a difference of shares as text in percentage points, with its sign.
 
-    The largest of `value` and of the shares `beside` it (an interval's ends) has two digits, or as many as tell the
-    ends apart. All have its decimals.
+    The largest of `value` and of the shares `beside` it (an interval's ends) has two digits, or up to two more if they
+    tell the ends apart. All have its decimals.
 
     >>> points(-0.0016), points(0.123), points(0.0)
     ('−0.16', '+12', '0')
     >>> points(0.0000004, 0.00074, 0.0015)
     '0.00'
-    >>> points(-0.14, -0.1413, -0.1387)
-    '−14.0'
+    >>> points(-0.14, -0.1413, -0.1387), points(-0.14, -0.14, -0.14 - 1e-9), points(0.123, NAN, float("nan"))
+    ('−14.0', '−14', '+12')
     """
     if not math.isfinite(value):
         return MISSING
-    largest = 100 * max(abs(share) for share in (value, *beside) if math.isfinite(share))
+    ends = {share for share in beside if math.isfinite(share)}
+    largest = 100 * max(abs(share) for share in (value, *ends))
     decimals = max(0, VAGUE_DIGITS - 1 - math.floor(math.log10(largest))) if largest else 0
-    while len({f"{100 * share:.{decimals}f}" for share in beside}) < len(set(beside)) and decimals < 4:
-        decimals += 1
+    finer = range(decimals, decimals + VAGUE_DIGITS + 1)
+    decimals = next((of for of in finer if len({f"{100 * end:.{of}f}" for end in ends}) == len(ends)), decimals)
     text = f"{abs(100 * value):.{decimals}f}"
     return text if not float(text) else f"{'+' if value > 0 else '−'}{text}"
 

@@ -55,8 +55,8 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     if effect.low is None or effect.high is None:
         return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
     if _in_points(metric, kind):
-        ends = effect.point, effect.low, effect.high
-        return "{} points [{}, {}]".format(*(points(end, *ends) for end in ends))
+        point, low, high = (points(end, effect.low, effect.high) for end in (effect.point, effect.low, effect.high))
+        return f"{point} points" + (f" [{low}, {high}]" if low != high else "")
     relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
     digits = 4 if ALIKE < relative < NARROW else 3
     scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
@@ -185,7 +185,7 @@ def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> st
     named = [name for name in _NAMED if name not in without]
     texts = [configuration_name(side.trial, (compared.trial for compared in among), named)]
     if len({compared.results.study.id for compared in among}) > 1:
-        texts.append(f"page {side.results.study.title}")
+        texts.append(f"page “{side.results.study.title}”")
     profiles = {compared.results.profile.name for compared in among}
     if len(profiles) > 1 and not {"profile", "generation"} & set(without):
         texts.append(side.results.profile.title)

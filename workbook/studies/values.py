@@ -167,6 +167,8 @@ def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
     >>> lost = pd.DataFrame({"model": ["vgg16"], "value": [0.001], "low": [-0.0002], "high": [0.0022]})
     >>> range_of(lost, "points", model="vgg16"), range_of(lost.assign(low=0.95, high=1.32), "times", model="vgg16")
     ('−0.02 to +0.22 points', '0.95 to 1.3 times')
+    >>> range_of(lost.assign(low=-0.1413, high=-0.1387), "points", model="vgg16")
+    '−14.1 to −13.9 points'
     """
     value, low, high = _interval(estimates, where)
 
@@ -177,7 +179,7 @@ def range_of(estimates: pd.DataFrame, unit: str = "", **where: Any) -> str:
         return NOT_MEASURED
     if pd.isna(low) or pd.isna(high):
         return f"{written(value)} {unit}".strip() + " (one run)"
-    return f"{' to '.join(dict.fromkeys([written(low, high), written(high, low)]))} {unit}".strip()
+    return f"{' to '.join(dict.fromkeys([written(low, low, high), written(high, low, high)]))} {unit}".strip()
 
 
 def span_of(values: pd.Series, unit: str = "", digits: int = 3) -> str:
