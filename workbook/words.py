@@ -1,7 +1,7 @@
 """The words of pages: numbers, columns, values, configurations and lists as text, for messages and plans too.
 
-Only this module rounds: to at most 3 digits, 2 if the 95 % interval exceeds ±10 %. A claim's effect has 3 or 4, as its
-interval: the verdict depends on an end of it (`workbook.claims.words.shown_effect`).
+Only this module rounds: to at most 3 digits, 2 if the 95 % interval exceeds ±10 %. The effect of a
+claim and its interval have 3 or 4, because an end of the interval decides (`workbook.claims.words.shown_effect`).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def points(value: float, *beside: float) -> str:
     largest = 100 * max(abs(share) for share in (value, *ends))
     decimals = max(0, VAGUE_DIGITS - 1 - math.floor(math.log10(largest))) if largest else 0
     finer = range(decimals, decimals + VAGUE_DIGITS + 1)
-    decimals = next((of for of in finer if len({f"{100 * end:.{of}f}" for end in ends}) == len(ends)), decimals)
+    decimals = next((more for more in finer if len({f"{100 * end:.{more}f}" for end in ends}) == len(ends)), decimals)
     text = f"{abs(100 * value):.{decimals}f}"
     return text if not float(text) else f"{'+' if value > 0 else '−'}{text}"
 

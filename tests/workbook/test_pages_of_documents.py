@@ -111,3 +111,11 @@ def test_the_differences_between_machines_for_reviewers_are_those_of_the_records
     for quantity, *numbers in written:
         row = pairs.loc[COMPARED[quantity]]
         assert [str(row["pairs"]), row["<= 5%"], row["largest"]] == [number.replace(" %", "%") for number in numbers]
+
+
+def test_the_differences_between_cpus_for_reviewers_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+    text = (ROOT / "docs" / "reviewing.md").read_text(encoding="utf-8")
+    written = re.search(r"Of (\d+) pairs .* (\d+ %) agree within 5 % and (\d+ %) within 20 %", text)
+    row = host_pairs(recorded("cpu"), SAME).set_index(["class", "metric"]).loc[("CPU", "throughput")]
+    assert written and written.groups() == tuple(row[["pairs", "<= 5%", "<= 20%"]].astype(str).str.replace("%", " %"))
