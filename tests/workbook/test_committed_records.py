@@ -79,6 +79,7 @@ CUT_OFF = {
     ("h200", "01_training", "4a335710f74d"): 38,
     ("h200", "02_batch_size", "6346e26edeed"): 4,
     ("h200", "04_power", "4fc9fc749f4e"): 26,
+    ("h200", "04_power", "563e0c9cbb5d"): 24,
     ("h200", "06_cpu_vs_gpu", "66f6a44bd546"): 158,
     ("h200", "07_precision", "c47dbaaf7234"): 83,
     ("h200", "08_quantization", "610a12fb508c"): 1,
