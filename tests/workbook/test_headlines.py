@@ -83,8 +83,17 @@ def test_the_newest_protocol_with_enough_runs_is_shown_and_an_older_one_says_so(
 
 
 def test_a_caption_names_the_gpu_whose_page_shows_newer_records() -> None:
-    """Page 07 of the H200 shows two runs of the newest protocol, and none of tuned FP16."""
-    assert "Older records stand for H200 SXM: pages show newer ones" in said_in(made()["precision"].figcaption)
+    """Two runs by a newer protocol take the H100's page 07 and have no interval: its older records stand."""
+    begun = trained().query("profile == 'h100' and study == '07_precision' and pass_number <= 2")
+    begun = begun.assign(protocol=begun["protocol"] + 1, record=begun["record"] + " again")
+    piece = findings_of(pd.concat([trained(), begun], ignore_index=True), UNTESTED)["precision"]
+    assert "Older records stand for H100 SXM: pages show newer ones" in piece
+    assert "Older records" not in said_in(made()["precision"])
+
+
+def test_the_finding_on_precisions_says_which_loop_each_gpu_ran() -> None:
+    caption = said_in(made()["precision"].figcaption)
+    assert "with SGD on H200 SXM and with fused SGD on H100 SXM" in caption
 
 
 def swapped(metric: str, first: str, second: str) -> Callable[[pd.DataFrame], pd.DataFrame]:

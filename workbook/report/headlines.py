@@ -28,7 +28,7 @@ from workbook.show.frames import INTERVAL
 from workbook.show.templates import drawn
 from workbook.studies.sweeps import ORDINARY, beside_references
 from workbook.studies.values import told_span
-from workbook.words import AS_INSTALLED, CAREFUL, STRICT, listing
+from workbook.words import AS_INSTALLED, CAREFUL, STRICT, label, listing
 
 SENTENCES = ROOT / "docs" / "findings.md"
 FILE = Path("comparison/findings.json")  # in the folder of reports
@@ -143,11 +143,15 @@ def _graph(trained: pd.DataFrame) -> Shown:
 
 
 def _precision(trained: pd.DataFrame) -> Shown:
-    rows = trained[(trained["mode"] == CAREFUL) & (trained["precision"] != "default")]
-    rows = rows.query("energy_windows == 0 and batch == 256 and image_px == 224")
-    gains = _several(ratio(rows, "images_per_s", over={"precision": "fp32"}, by=_KEYS))
+    rows = trained.query("engine == 'eager' and precision != 'default' and energy_windows == 0 and batch == 256")
+    by = [*_OF_RECORDS, "gpu", "image_px", "precision", "optimizer"]
+    gains = _several(ratio(rows.query("image_px == 224"), "images_per_s", over={"precision": "fp32"}, by=by))
     fp16, then = gains[gains["precision"] == "fp16"], _printed()
     words = {"now": told_span(fp16, "times"), "then": told_span(then, "times")}
+    of_loop = fp16.groupby("optimizer")["gpu"].unique()
+    words["loops"] = listing(
+        [f"with {label('optimizer', of)} on {listing(sorted(gpus))}" for of, gpus in of_loop.items()]
+    )
     holds = len(fp16) > 0 and bool(fp16["low"].min() > then["value"].max())
     return Shown(words, holds, gains, "precision", "speedup", ticks=then)
 
