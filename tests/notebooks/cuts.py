@@ -212,7 +212,9 @@ def one_value(field: str) -> Cut:
     return only
 
 
+EVERY = "every record"
 CUTS: dict[str, Cut] = {
+    EVERY: lambda records: records,
     "none": lambda _: [],
     "all failed": of_each(lambda record: record.model_copy(update=FAILURE), 99),
     "old GPU": of_each(of_old_gpu, 1),

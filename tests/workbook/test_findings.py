@@ -82,7 +82,10 @@ def over_h100() -> Range:
 
 ENDS = r"(?P<low>[\d.]+) to (?P<high>[\d.]+)"
 COUNTS = {
-    word: count for count, word in enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=1)
+    word: count
+    for count, word in enumerate(
+        ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=1
+    )
 }
 NETWORKS = [("resnet50", 32), ("resnet152", 32), ("vgg16", 32), ("vgg19", 32), ("resnet50", 224)]
 TABLE = [

@@ -67,7 +67,7 @@ def test_one_run_has_no_interval_and_says_so() -> None:
     data = made([("vgg16", 64, "strict FP32", [1000])])
     for intervals in ("wide", "all"):
         shown = table(data, "batch", "images_per_s", intervals=intervals)
-        assert shown.frame["images/s"].tolist() == ["1,000 (one run)"]
+        assert shown.frame["images/s"].tolist() == ["1,000†"] and shown.caption == "† one run."
 
 
 def test_a_bound_stands_before_its_value_and_before_no_other() -> None:
@@ -153,10 +153,11 @@ def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
 
 def test_a_useless_interval_of_two_runs_is_not_shown() -> None:
     two = made([("vgg16", 64, "strict FP32", [100, 1000]), ("resnet50", 64, "strict FP32", [1000, 1010])])
-    shown = table(two, "model", "images_per_s", intervals="all").frame.iloc[:, -1].tolist()
-    assert shown[0].endswith("(two runs)") != shown[1].endswith("(two runs)")
-    three = made([("vgg16", 64, "strict FP32", [100, 1000, 300])])
-    assert "[" in table(three, "model", "images_per_s", intervals="all").frame.iloc[0, -1]
+    shown = table(two, "model", "images_per_s", intervals="all", caption="Rates.")
+    marked = [text.endswith("‡") for text in shown.frame.iloc[:, -1]]
+    assert sorted(marked) == [False, True] and shown.caption == "Rates. ‡ two runs."
+    three = table(made([("vgg16", 64, "strict FP32", [100, 1000, 300])]), "model", "images_per_s", intervals="all")
+    assert "[" in three.frame.iloc[0, -1] and three.caption == ""
 
 
 def test_a_difference_is_in_points_with_its_sign() -> None:

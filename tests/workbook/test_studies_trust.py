@@ -21,7 +21,7 @@ def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_
     frame = results.frame().query("model == 'vgg16'")
     (listed,) = trust.throttled(results).query("why == 'throttled: power cap' and model == 'vgg16'").to_dict("records")
     of_listed = frame[(frame["batch"] == listed["batch"]) & (frame["mode"] == listed["mode"])]
-    said = " The power limit slowed these shares of the timed blocks: "
+    said = " The power limit slowed these shares of timed blocks: "
     assert trust.power_capped(results, of_listed, ["model"]) == f"{said}VGG-16 {text_of(100 * listed['share'], '%')}."
     both = pd.concat([of_listed, frame.query("mode == 'strict FP32' and batch == 1")])
     assert trust.power_capped(results, both, ["mode"]).endswith("%, others 0 %.")

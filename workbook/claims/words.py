@@ -53,7 +53,7 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     An interval whose ends have the same digits is left out.
     """
     if effect.low is None or effect.high is None:
-        return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
+        return f"{shown_value(effect.point, metric, kind)} (no interval)"
     if _in_points(metric, kind):
         point, low, high = (points(end, effect.low, effect.high) for end in (effect.point, effect.low, effect.high))
         return f"{point} points" + (f" [{low}, {high}]" if low != high else "")

@@ -52,6 +52,7 @@ NOT_RUN = "not run"
 NO_RATIO = "no comparison: the row is the base, or the row or its base has no value"
 _PLAIN = (NOT_RUN, NOT_MEASURED, NO_RATIO, str(Missing()))  # reasons that a cell's tooltip alone tells
 _MOST_NAMED = 3  # rows that a reason below a table names
+_FEW_RUNS = {"†": "one run", "‡": "two runs"}  # marks after values, which the caption explains
 EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
@@ -134,8 +135,9 @@ def table(
     A metric is printed in the unit of its own heading (mJ, ms, GiB). Another heading gets this unit instead of J or s.
     `across` makes a column per value of another column, such as "mode". The best of the modes in a row is bold if its
     interval lies apart from those of the others. `best` is the metric whose best row is bold.
-    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run says so, and a value of two runs
-    whose interval is wider than the value. Raise UserError for other `intervals`, and where `estimate` does.
+    `intervals`: "wide" (where wider than ±5 %) or "all". A value of a single run has a mark instead, and so has a value
+    of two runs whose interval is wider than the value; the caption explains the marks. Raise UserError for other
+    `intervals`, and where `estimate` does.
 
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
@@ -163,12 +165,14 @@ def table(
     frame = pd.DataFrame({heading(name): [label(name, value) for value in keys[name]] for name in varying} | cells)
     for place in range(len(frame)):
         absent = [reasons.get((place, column.heading), "") for column in columns]
-        if columns and all(absent):
+        if columns and all(absent) and absent[0] != NO_RATIO:
             frame.loc[place, columns[0].heading] = absent[0]
     empty = [name for name, texts in cells.items() if {*texts} == {MISSING}]
     frame = frame.drop(columns=empty if len(empty) < len(columns) else [])
     numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
-    caption = "" if lacks_subject(caption) else caption
+    ends = {text[-1:] for texts in cells.values() for text in texts}
+    marks = ", ".join(f"{mark} {runs}" for mark, runs in _FEW_RUNS.items() if mark in ends)
+    caption = " ".join(filter(None, ["" if lacks_subject(caption) else caption, marks and f"{marks}."]))
     row = _best_row(data, keys, names, across, best)
     return Table(frame, numbers, caption, len(varying), row, reasons, frozenset(_best_cells(columns)))
 
@@ -295,11 +299,11 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
         point, *ends = _amount(value, form, digits), *(_end(end, value, form, digits) for end in (low, high))
     wide = form == "points" or half_width(value, low, high) > WIDE
     if not math.isfinite(high - low):
-        return f"{point} (one run)" if intervals == "all" or row.get("passes") == 1 else point
+        return f"{point}†" if intervals == "all" or row.get("passes") == 1 else point
     if intervals == "wide" and not wide:
         return point
     if row.get("passes") == 2 and half_width(value, low, high) > 1:  # Student's t of two runs spans orders of magnitude
-        return f"{point} (two runs)"
+        return f"{point}‡"
     return f"{point} [{ends[0]}, {ends[1]}]"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).resolve().parent / "template"
 _UNITS = "|".join(sorted({"points", *(re.escape(metric.unit) for metric in METRICS.values() if metric.unit)}))
 _WITH_UNIT = re.compile(rf"(.+), ({_UNITS})")
-_AMOUNT = re.compile(r"(at (least|most) )?[-−+]?\d[\d.,/e+-]*( ?[%x])?( [(\[].*[)\]])?")
+_AMOUNT = re.compile(r"(at (least|most) )?[-−+]?\d[\d.,/e+-]*( ?[%x])?[†‡]?( [(\[].*[)\]])?")
 _WITH_RANGE = re.compile(r"(.*\S) ([(\[].*[)\]])")
 
 

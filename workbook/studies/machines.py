@@ -238,11 +238,14 @@ def gain_text(gained: pd.DataFrame, names: Mapping[str, str], reference: str, **
     >>> gained = pd.DataFrame({"model": ["vgg16", "vgg19"], "value": 3.2, "low": 3.1, "high": 3.3})
     >>> gain_text(gained, {"vgg16": "VGG-16", "vgg19": "VGG-19"}, "strict FP32")
     'VGG-16 3.20 times and VGG-19 3.20 times as fast as strict FP32'
+    >>> gain_text(gained.assign(passes=2), {"vgg16": "VGG-16", "vgg19": "VGG-19"}, "strict FP32")
+    'VGG-16 3.20 times and VGG-19 3.20 times as fast as strict FP32 (2 runs)'
     """
     texts = [f"{name} {as_fast(gained, reference, model=model, **where)}" for model, name in names.items()]
-    measured, end = [*filter(if_measured, texts)], f" as fast as {reference}"
-    alike = all(text.endswith(end) for text in measured)
-    return " and ".join([*(text.removesuffix(end * alike) for text in measured[:-1]), *measured[-1:]])
+    measured, middle = [*filter(if_measured, texts)], " as fast as "
+    ends = {text.partition(middle)[2] for text in measured}
+    end = middle + ends.pop() if len(ends) == 1 else ""
+    return " and ".join([*(text.removesuffix(end) for text in measured[:-1]), *measured[-1:]])
 
 
 def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, str] | pd.DataFrame]:

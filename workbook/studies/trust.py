@@ -70,7 +70,7 @@ def power_capped(results: Results, rows: pd.DataFrame, by: Sequence[str]) -> str
     counts = counts.reindex(rows["record"]).groupby(phrases(rows, by).to_numpy(), sort=False).sum()
     shares = [f"{name} {text_of(100 * slowed / of, '%')}" for name, of, slowed in counts.itertuples() if slowed]
     others = ["others 0 %"] if (counts["of"].gt(0) & counts["slowed"].eq(0)).any() else []
-    return f" The power limit slowed these shares of the timed blocks: {', '.join(shares + others)}." if shares else ""
+    return f" The power limit slowed these shares of timed blocks: {', '.join(shares + others)}." if shares else ""
 
 
 def summary(results: Results) -> pd.DataFrame:
