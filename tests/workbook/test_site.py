@@ -420,6 +420,8 @@ def test_an_answer_leaves_out_bullets_without_a_value(monkeypatch: pytest.Monkey
     assert scraps.answer(power, power).bullets == (scraps.NO_VALUE,)
     assert scraps.answer(power, reason="**Power:** no sensor.", short=power).bullets == ("**Power:** no sensor.",)
     assert published["labkit.short"] == "Power: no sensor."
+    scraps.answer("**It takes 3.2 to 3.6 mJ.** The paper: 5 mJ.")
+    assert published["labkit.short"] == "It takes 3.2 to 3.6 mJ."
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def test_the_last_seconds_of_a_minute_are_compared_with_the_first() -> None:
     blocks = pd.concat([slow, slow.assign(record="b", step_s=0.1)])
     about = {"model": "vgg16", "image_px": 224, "energy_windows": 12}
     frame = pd.DataFrame([{"record": "a", "precision": "bf16", **about}, {"record": "b", "precision": "tf32", **about}])
-    assert power.last_over_first(frame, blocks) == "VGG-16, 224 px, BF16 90.9 %, VGG-16, 224 px, TF32 100 %"
+    shares = power.last_over_first(frame, blocks)
+    assert shares.to_numpy().tolist() == [["VGG-16, 224 px, BF16", 0.909], ["VGG-16, 224 px, TF32", 1.0]]
     failed = frame.assign(record="c").head(1)
-    assert power.last_over_first(failed, blocks) == "VGG-16, 224 px, BF16 not measured"
-    assert power.last_over_first(frame.iloc[:0], blocks.iloc[:0]) == "not measured"
+    assert power.last_over_first(failed, blocks).iloc[:, 1].isna().tolist() == [True]
+    assert power.last_over_first(frame.iloc[:0], blocks.iloc[:0]).empty

@@ -6,6 +6,7 @@ glued. Records are the source of truth; scraps are the exchange format.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
     """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`.
 
     A bullet that is empty or has no measured value is left out. If none has one, the `reason` why is the answer. A
-    `short` or `number` without a value gives way to the first bullet or "not measured".
+    `short` or `number` without a value gives way to the first bullet's first sentence or "not measured".
     """
     import scrapbook
 
@@ -39,7 +40,7 @@ def answer(*bullets: str, short: str = "", number: str = "", reason: str = NO_VA
 
     shown = tuple(bullet for bullet in bullets if bullet and not lacks_value(bullet)) or (reason,)
     if not short or lacks_value(short) or shown == (reason,):
-        short = shown[0].replace("**", "")
+        short = re.split(r"(?<=\.) ", shown[0].replace("**", ""), maxsplit=1)[0]
     number = NOT_MEASURED if lacks_value(number) else number
     for name, value in {"headline": "\n\n".join(shown), "short": short, "number": number}.items():
         if value:

@@ -6,10 +6,8 @@ import pandas as pd
 
 from workbook.show.frames import phrases
 from workbook.studies.planner import Planner, Sweep
-from workbook.studies.values import text_of
 from workbook.trials import recipes
 from workbook.trials.trial import SUSTAINED_WINDOWS, Trial
-from workbook.words import NOT_MEASURED
 
 _MINUTE = ["model", "image_px", "precision"]
 NO_MASTERS = {"optimizer": "sgd_fused"}  # only BF16 weights have FP32 masters
@@ -31,8 +29,8 @@ def sustained(lab: Planner) -> list[Trial]:
     return [trial for mode in modes for trial in lab.trials(**about | mode)]
 
 
-def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> str:
-    """Return images/s of the last 15 s over that of the first 15 s, of each sustained training, for a sentence.
+def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
+    """Return images/s of the last 15 s over that of the first 15 s, of each sustained training.
 
     `minute` has rows of `Results.frame()`, `blocks` is `Results.blocks()`.
     """
@@ -44,7 +42,7 @@ def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> str:
     ]
     last, first = (sum_of["steps"] / sum_of["seconds"] for sum_of in sums)
     shares = (last / first).reindex(minute["record"]).groupby(phrases(minute, _MINUTE).to_numpy(), sort=False).mean()
-    return ", ".join(f"{name} {text_of(100 * share, '%')}" for name, share in shares.items()) or NOT_MEASURED
+    return shares.round(3).rename_axis("training").reset_index(name="images/s, last 15 s over first 15 s")
 
 
 def loads(frame: pd.DataFrame) -> pd.DataFrame:
