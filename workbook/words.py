@@ -360,6 +360,7 @@ _DEFAULT = Trial()
 
 # Names of the references. `CAREFUL` names an eager loop with PyTorch's own means, in any precision.
 STRICT, AS_INSTALLED, CAREFUL = "strict FP32", "PyTorch as installed", "tuned eager"
+EAGER_LOOPS = (STRICT, AS_INSTALLED, CAREFUL, TITLES["engine"]["eager"])  # the last has PyTorch's default SGD
 
 
 QUANTISED = {"int8": "INT8 weights", "fp8": "FP8 weights"}  # of a network in samples

@@ -212,7 +212,7 @@ def one_value(field: str) -> Cut:
     return only
 
 
-EVERY = "every record"
+EVERY = "every record of the machine"
 CUTS: dict[str, Cut] = {
     EVERY: lambda records: records,
     "none": lambda _: [],

@@ -68,6 +68,19 @@ def test_a_figure_has_a_dot_per_machine_with_at_least_three_runs(name: str) -> N
     assert shown.data["passes"].min() >= 3 and shown.data["low"].notna().all()
 
 
+def test_no_eager_loop_of_a_machine_is_faster_than_the_one_that_the_graph_is_compared_with() -> None:
+    gains = headlines._MEASURED["graph"](headlines._trainings(trained())).data
+    rows = headlines._trainings(trained()).query("energy_windows == 0 and batch == 256 and host_setting == 'default'")
+    place = ["host", "study", "protocol", "image_px"]
+    rates = rows.groupby([*place, "engine", "precision", "optimizer"])["images_per_s"].mean()
+    eager = rates.xs("eager", level="engine").groupby(place).max()
+    graph = rates.xs("compile+graph", level="engine").groupby(place).max()
+    most = (graph / eager).rename("most").reset_index()
+    compared = gains.merge(most, on=place)
+    assert len(compared) == len(gains) > 2
+    assert (compared["value"] < 1.03 * compared["most"]).all()
+
+
 def test_the_newest_protocol_with_enough_runs_is_shown_and_an_older_one_says_so() -> None:
     gains = pd.DataFrame(
         {

@@ -68,6 +68,19 @@ def test_one_run_has_no_interval_and_says_so() -> None:
     for intervals in ("wide", "all"):
         shown = table(data, "batch", "images_per_s", intervals=intervals)
         assert shown.frame["images/s"].tolist() == ["1,000†"] and shown.caption == "† one run."
+        assert page(shown).select_one("td.n") is not None, "a marked number stands right, like others"
+
+
+def test_a_row_without_values_shows_the_reason_of_a_column_that_is_left() -> None:
+    keys = pd.DataFrame({"model": ["vgg16", "vgg19"]})
+    nothing = keys.assign(value=float("nan"), low=float("nan"), high=float("nan"), reason="never read")
+    some = keys.assign(value=[2.0, float("nan")], low=[1.9, float("nan")], high=[2.1, float("nan")])
+    some["reason"] = ["", "no sensor here"]
+    shown = table(keys, "model", {"A": (nothing, "power_w"), "B": (some, "power_w")})
+    assert shown.frame.iloc[:, -1].tolist() == ["2.00 [1.90, 2.10]", "no sensor here"]
+    assert "never read" in page(shown).details.get_text()
+    compared = some.assign(reason=["", NO_RATIO])
+    assert table(keys, "model", {"B": (compared, "ratio")}).frame["B"].tolist() == ["2.00x [1.90, 2.10]", "–"]
 
 
 def test_a_bound_stands_before_its_value_and_before_no_other() -> None:
@@ -153,9 +166,11 @@ def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
 
 def test_a_useless_interval_of_two_runs_is_not_shown() -> None:
     two = made([("vgg16", 64, "strict FP32", [100, 1000]), ("resnet50", 64, "strict FP32", [1000, 1010])])
-    shown = table(two, "model", "images_per_s", intervals="all", caption="Rates.")
+    shown = table(two, "model", "images_per_s", intervals="all", caption="Rates")
     marked = [text.endswith("‡") for text in shown.frame.iloc[:, -1]]
-    assert sorted(marked) == [False, True] and shown.caption == "Rates. ‡ two runs."
+    assert sorted(marked) == [False, True] and shown.caption == (
+        "Rates. ‡ two runs, with an interval wider than the value."
+    )
     three = table(made([("vgg16", 64, "strict FP32", [100, 1000, 300])]), "model", "images_per_s", intervals="all")
     assert "[" in three.frame.iloc[0, -1] and three.caption == ""
 

@@ -28,7 +28,7 @@ from workbook.show.frames import INTERVAL
 from workbook.show.templates import drawn
 from workbook.studies.sweeps import ORDINARY, beside_references
 from workbook.studies.values import told_span
-from workbook.words import AS_INSTALLED, CAREFUL, STRICT, label, listing
+from workbook.words import EAGER_LOOPS, STRICT, label, listing
 
 SENTENCES = ROOT / "docs" / "findings.md"
 FILE = Path("comparison/findings.json")  # in the folder of reports
@@ -133,7 +133,7 @@ def _several(estimates: pd.DataFrame) -> pd.DataFrame:
 def _graph(trained: pd.DataFrame) -> Shown:
     rows = trained.query("energy_windows == 0 and batch == 256")
     is_graph = (rows["precision"] == "bf16") & (rows["mode"] == COMPILED)
-    rows = rows[is_graph | rows["mode"].isin([STRICT, AS_INSTALLED, CAREFUL])]
+    rows = rows[is_graph | rows["mode"].isin(EAGER_LOOPS)]
     by = [*_OF_RECORDS, "gpu", "image_px"]
     sides = beside_references(rows, by).query("side != @STRICT")
     gains = _several(ratio(sides, "images_per_s", over={"side": ORDINARY}, by=[*by, "side"]))

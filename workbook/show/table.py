@@ -52,7 +52,8 @@ NOT_RUN = "not run"
 NO_RATIO = "no comparison: the row is the base, or the row or its base has no value"
 _PLAIN = (NOT_RUN, NOT_MEASURED, NO_RATIO, str(Missing()))  # reasons that a cell's tooltip alone tells
 _MOST_NAMED = 3  # rows that a reason below a table names
-_FEW_RUNS = {"†": "one run", "‡": "two runs"}  # marks after values, which the caption explains
+# Marks after values, with what the caption says of them.
+_FEW_RUNS = {"†": "one run", "‡": "two runs, with an interval wider than the value"}
 EMPTY = "lk-empty"  # class of a table or figure without any value; the page leaves out the text that explains it
 # The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
@@ -76,10 +77,11 @@ class Table:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         text = NOT_MEASURED if self.frame.empty else self.frame.to_string(index=False)
         names = self.frame.columns[self.heads :]
-        empty = {row for row in range(len(self.frame)) if all((row, name) in self.reasons for name in names)}
+        first = self.frame.iloc[:, self.heads] if len(names) else []
+        inline = {row for row, text in enumerate(first) if text in self.reasons.values() and text not in _PLAIN}
         rows_by_reason: dict[tuple[str, str], list[int]] = {}
         for (row, name), why in self.reasons.items():
-            if why not in _PLAIN and not (name in names and row in empty):  # an empty row shows its reason inline
+            if why not in _PLAIN and not (name in names and row in inline):  # such a row shows its reason
                 rows_by_reason.setdefault((name, why), []).append(row)
         missing = [
             f"{self._named(rows)}, {name}: {why}" if name in names else f"{name}: {why}"
@@ -163,16 +165,18 @@ def table(
                 reasons[place, column.heading] = row.get("reason") or NOT_RUN
     varying = [name for name in names if len(keys) < 2 or keys[name].nunique(dropna=False) > 1]
     frame = pd.DataFrame({heading(name): [label(name, value) for value in keys[name]] for name in varying} | cells)
-    for place in range(len(frame)):
-        absent = [reasons.get((place, column.heading), "") for column in columns]
-        if columns and all(absent) and absent[0] != NO_RATIO:
-            frame.loc[place, columns[0].heading] = absent[0]
     empty = [name for name, texts in cells.items() if {*texts} == {MISSING}]
     frame = frame.drop(columns=empty if len(empty) < len(columns) else [])
+    for place in range(len(frame)):
+        absent = [reasons.get((place, name), "") for name in frame.columns[len(varying) :]]
+        if any(absent) and all(absent):  # a row without any value shows a reason, or dashes
+            frame.iloc[place, len(varying)] = next((why for why in absent if why != NO_RATIO), MISSING)
     numbers = pd.DataFrame({name: keys[name].tolist() for name in varying} | amounts)
     ends = {text[-1:] for texts in cells.values() for text in texts}
     marks = ", ".join(f"{mark} {runs}" for mark, runs in _FEW_RUNS.items() if mark in ends)
-    caption = " ".join(filter(None, ["" if lacks_subject(caption) else caption, marks and f"{marks}."]))
+    caption = "" if lacks_subject(caption) else caption
+    if marks:
+        caption = f"{caption}{'.' * (caption[-1:] not in ('', '.', ':'))} {marks}.".lstrip()
     row = _best_row(data, keys, names, across, best)
     return Table(frame, numbers, caption, len(varying), row, reasons, frozenset(_best_cells(columns)))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from workbook.show.frames import phrases
 from workbook.studies.planner import Planner, Sweep
 from workbook.trials import recipes
 from workbook.trials.trial import SUSTAINED_WINDOWS, Trial
+from workbook.words import NAN
 
 _MINUTE = ["model", "image_px", "precision"]
 NO_MASTERS = {"optimizer": "sgd_fused"}  # only BF16 weights have FP32 masters
@@ -30,7 +33,7 @@ def sustained(lab: Planner) -> list[Trial]:
 
 
 def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
-    """Return images/s of the last 15 s over that of the first 15 s, of each sustained training.
+    """Return images/s of the last 15 s over that of the first 15 s (`value`), of each sustained training.
 
     `minute` has rows of `Results.frame()`, `blocks` is `Results.blocks()`.
     """
@@ -41,8 +44,8 @@ def last_over_first(minute: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
         for edge in (timed["start_s"] >= ends_s - EDGE_S, timed["start_s"] < EDGE_S)
     ]
     last, first = (sum_of["steps"] / sum_of["seconds"] for sum_of in sums)
-    shares = (last / first).reindex(minute["record"]).groupby(phrases(minute, _MINUTE).to_numpy(), sort=False).mean()
-    return shares.round(3).rename_axis("training").reset_index(name="images/s, last 15 s over first 15 s")
+    shares = minute.assign(value=(last / first).reindex(minute["record"]).to_numpy()).groupby(_MINUTE, as_index=False)
+    return shares["value"].mean().assign(low=NAN, high=NAN)
 
 
 def loads(frame: pd.DataFrame) -> pd.DataFrame:
@@ -69,7 +72,8 @@ def ranges(drawn: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
 
 def limit(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the limit of the board in watts as a reference for figures (`value`, `label`); no row without a limit."""
-    watts = (frame["power_w"] / frame["power_fraction"]).dropna()
+    watts = frame["power_w"] / frame["power_fraction"]
+    watts = watts[watts.between(0, math.inf, inclusive="neither")]  # a reading of 0 W gives no limit
     return pd.DataFrame({"value": [watts.median()], "label": ["limit of the board"]}).dropna()
 
 

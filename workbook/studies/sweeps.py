@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from workbook.words import AS_INSTALLED, CAREFUL, NOT_MEASURED, STRICT, listing
+from workbook.words import AS_INSTALLED, CAREFUL, EAGER_LOOPS, NOT_MEASURED, STRICT, listing
 
 NEAR_PEAK = 0.9
 ORDINARY, OPTIMISED = "ordinary PyTorch", "optimised"
@@ -80,9 +80,10 @@ def beside_references(frame: pd.DataFrame, by: Sequence[str] = ("batch",)) -> pd
     ['strict FP32', 'optimised']
     """
     of = [name for name in ("mode", "precision") if name in frame and name not in by]
-    is_eager, has_rate = frame["mode"].isin([STRICT, AS_INSTALLED, CAREFUL]), frame["images_per_s"].notna()
+    is_eager, has_rate = frame["mode"].isin(EAGER_LOOPS), frame["images_per_s"].notna()
     eager = frame[is_eager & has_rate]
-    references = eager[(eager["mode"] != STRICT) | (eager["device"] == "cpu")][[*by]].drop_duplicates()
+    is_reference = eager["mode"].isin([AS_INSTALLED, CAREFUL]) | (eager["device"] == "cpu")
+    references = eager[is_reference][[*by]].drop_duplicates()
     rates = frame[is_eager & (frame.get("status", "ok") == "ok")].groupby([*by, *of], as_index=False)["images_per_s"]
     withdrawn = rates.count().query("images_per_s == 0")[[*by]].drop_duplicates()
     known = references.merge(withdrawn, how="left", indicator=True).query("_merge == 'left_only'")[[*by]]
