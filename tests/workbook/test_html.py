@@ -329,7 +329,7 @@ def test_a_table_that_fits_a_phone_is_unchanged(kind: str) -> None:
 
 
 def test_a_reason_across_several_columns_has_no_heading() -> None:
-    frame = pd.DataFrame({"mode": ["eager"], "a": [""], "b": [""], "c": [""]})
+    frame = pd.DataFrame({"mode": ["eager"], "a": ["not run"], "b": [""], "c": [""]})
     made = stacked(table_html(frame, reasons={(0, name): "not run" for name in "abc"}))
     assert labels(made.tbody.tr) == [("", "eager"), ("", "not run")]
 
