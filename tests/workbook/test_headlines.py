@@ -104,6 +104,16 @@ def test_a_caption_names_the_gpu_whose_page_shows_newer_records() -> None:
     assert "Older records" not in said_in(made()["precision"])
 
 
+def test_retired_host_settings_change_no_finding_on_precisions() -> None:
+    halves = trained().query("study == '07_precision' and precision == 'fp16' and engine == 'eager'")
+    retired = halves.assign(
+        host_setting="foreach", images_per_s=9 * halves["images_per_s"], record=halves["record"] + "b"
+    )
+    frame = pd.concat([trained(), retired], ignore_index=True)
+    shown = headlines._precision(headlines._trainings(frame))
+    assert shown.words == headlines._precision(headlines._trainings(trained())).words
+
+
 def test_the_finding_on_precisions_says_which_loop_each_gpu_ran() -> None:
     caption = said_in(made()["precision"].figcaption)
     assert "with SGD on H200 SXM and with fused SGD on H100 SXM" in caption

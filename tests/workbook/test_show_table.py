@@ -79,6 +79,8 @@ def test_a_row_without_values_shows_the_reason_of_a_column_that_is_left() -> Non
     shown = table(keys, "model", {"A": (nothing, "power_w"), "B": (some, "power_w")})
     assert shown.frame.iloc[:, -1].tolist() == ["2.00 [1.90, 2.10]", "no sensor here"]
     assert "never read" in page(shown).details.get_text()
+    both = table(keys, "model", {"B": (some, "power_w"), "C": (some.assign(reason=["", "lost"]), "power_w")})
+    assert both.frame.iloc[1, 1] == "no sensor here" and "lost" in page(both).details.get_text()
     compared = some.assign(reason=["", NO_RATIO])
     assert table(keys, "model", {"B": (compared, "ratio")}).frame["B"].tolist() == ["2.00x [1.90, 2.10]", "–"]
 

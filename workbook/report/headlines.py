@@ -143,9 +143,10 @@ def _graph(trained: pd.DataFrame) -> Shown:
 
 
 def _precision(trained: pd.DataFrame) -> Shown:
-    rows = trained.query("engine == 'eager' and precision != 'default' and energy_windows == 0 and batch == 256")
+    loops = trained.query("engine == 'eager' and host_setting == 'default' and precision != 'default'")
+    rows = loops.query("energy_windows == 0 and batch == 256 and image_px == 224")
     by = [*_OF_RECORDS, "gpu", "image_px", "precision", "optimizer"]
-    gains = _several(ratio(rows.query("image_px == 224"), "images_per_s", over={"precision": "fp32"}, by=by))
+    gains = _several(ratio(rows, "images_per_s", over={"precision": "fp32"}, by=by))
     fp16, then = gains[gains["precision"] == "fp16"], _printed()
     words = {"now": told_span(fp16, "times"), "then": told_span(then, "times")}
     of_loop = fp16.groupby("optimizer")["gpu"].unique()

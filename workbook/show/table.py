@@ -77,11 +77,10 @@ class Table:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         text = NOT_MEASURED if self.frame.empty else self.frame.to_string(index=False)
         names = self.frame.columns[self.heads :]
-        first = self.frame.iloc[:, self.heads] if len(names) else []
-        inline = {row for row, text in enumerate(first) if text in self.reasons.values() and text not in _PLAIN}
+        texts = self.frame.iloc[:, self.heads].tolist() if len(names) else []
         rows_by_reason: dict[tuple[str, str], list[int]] = {}
         for (row, name), why in self.reasons.items():
-            if why not in _PLAIN and not (name in names and row in inline):  # such a row shows its reason
+            if why not in _PLAIN and not (name in names and texts[row] == why):  # such a row shows its reason
                 rows_by_reason.setdefault((name, why), []).append(row)
         missing = [
             f"{self._named(rows)}, {name}: {why}" if name in names else f"{name}: {why}"
