@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
 from tests.browser.checks import (
     Rules,
+    cut_or_overlapping,
     listed,
+    opened,
     printed,
     problems_of_keyboard,
     problems_on_paper,
@@ -22,7 +25,10 @@ from tests.browser.checks import (
 )
 from tests.browser.picture import KEY, PICTURE, titles_of
 from tests.commands import Site
+from workbook.paths import ROOT
 from workbook.report.headlines import read_findings
+from workbook.show import theme_css
+from workbook.show.table import table_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -110,3 +116,18 @@ def test_the_picture_in_the_readme_shows_the_findings_of_the_index(site: Site) -
 
     site.said("comparison")  # it writes the findings that every index begins with
     assert Image.open(PICTURE).info[KEY] == titles_of("".join(map(str, read_findings(site.folder))))
+
+
+@pytest.mark.parametrize("number_of_columns", [5, 6, 7, 8])
+def test_a_table_beside_a_figure_shows_every_column(browser: Browser, tmp_path: Path, number_of_columns: int) -> None:
+    """Each text of a table has at most 20 characters, so the whole table fits without scrolling."""
+    words = ["H200 SXM, batch 256", "compiled + graph", "5,716", "no single bottleneck", "memory-bound", "1.25 points"]
+    row = [words[place % len(words)] for place in range(number_of_columns)]
+    shown = table_html(pd.DataFrame([row] * 3).rename(columns="column {}".format), kind="lk-stack")
+    css = theme_css() + (ROOT / "workbook/report/template/style.css").read_text(encoding="utf-8")
+    page = tmp_path / "page.html"
+    body = f'<main><h1>Title</h1><div class="lk-pair"><div>Figure</div><div>{shown}</div></div></main>'
+    page.write_text(f"<!doctype html><html lang=en><title>page</title><style>{css}</style>{body}", encoding="utf-8")
+    for size in (DESK, (1024, 768)):
+        with window(browser, size) as context, opened(context, page) as (tab, _):
+            assert cut_or_overlapping(tab) == [], size

@@ -201,6 +201,28 @@ def test_texts_have_matplotlibs_font_size_and_in_a_report_their_own(monkeypatch:
     assert sizes() == {"12.6"}
 
 
+@pytest.mark.parametrize("ratio", [1.15, 1.4, 3.0])
+@pytest.mark.parametrize("slope", [-0.8, 0.1, 0.8])
+def test_a_number_is_beside_the_point_that_it_belongs_to_and_on_no_line(ratio: float, slope: float) -> None:
+    modes = ("strict FP32", "CUDA graph", "compiled + CUDA graph")
+    rates = [
+        (mode, batch, 1e3 * batch**slope * ratio**k) for k, mode in enumerate(modes) for batch in (16, 64, 256, 2048)
+    ]
+    data = pd.DataFrame(rates, columns=["mode", "batch", "value"]).assign(low=np.nan, high=np.nan)
+    axes = plots.lines(data, x="batch", y="images_per_s", hue="mode", values_at=[64, 256]).axes[0]
+    points = axes.transData.transform(data[["batch", "value"]].to_numpy())
+    texts = [text for text in axes.texts if text.get_text()[0].isdigit()]
+    assert len({text.xy for text in texts}) >= 2
+    for text in texts:
+        box = text.get_window_extent()
+        outside = np.maximum(np.maximum(box.min - points, points - box.max), 0)
+        nearest = points[np.hypot(*outside.T).argmin()]
+        assert nearest == pytest.approx(axes.transData.transform(text.xy)), text
+        for line in axes.lines:
+            path = line.get_path().transformed(line.get_transform())
+            assert not path.intersects_bbox(box.padded(-2), filled=False), f"{text}: a corner may be touched"
+
+
 def test_a_saved_file_has_the_title_and_the_page_draws_none(tmp_path: Path) -> None:
     figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", title="Throughput grows")
     assert ">Throughput grows<" in figure.save(tmp_path / "mine.svg").read_text(encoding="utf-8")

@@ -236,7 +236,7 @@ HATCH = Look(colour("soft"), "s")  # of a part without a colour
 class Note:
     """A text beside a data point. `places` are offsets in points with alignments, in order of preference.
 
-    A note that is not `needed` is left out if no place is free.
+    A note that is not `needed` is left out if each place is on another text or nearer to another note's point.
     """
 
     x: float
@@ -248,12 +248,17 @@ class Note:
 
 
 RIGHT = [(7.0, float(shift), "left", "center") for shift in (0, -6, 6, -12, 12, -18, 18, -24, 24, -32, 32, -40, 40)]
-ABOVE: list[tuple[float, float, str, str]] = [(0, 6, "center", "bottom"), (-3, 6, "right", "bottom")]
-BELOW: list[tuple[float, float, str, str]] = [(0, -6, "center", "top"), (3, -6, "left", "top")]
+ABOVE = [(float(shift), 6.0, side, "bottom") for shift, side in ((0, "center"), (-3, "right"), (3, "left"))]
+BELOW = [(float(shift), -6.0, side, "top") for shift, side in ((0, "center"), (3, "left"), (-3, "right"))]
 
 
-def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any, Any]] = ()) -> None:
-    """Write each note where it overlaps no other text and covers as little as possible of `obstacles` (polylines)."""
+def place_notes(
+    axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any, Any]] = (), *, may_cover: bool = True
+) -> None:
+    """Write each note where it overlaps no other text and covers as little as possible of `obstacles` (polylines).
+
+    Unless it `may_cover` them, a note that is not needed is left out if it would cover more than a corner's length.
+    """
     from matplotlib.text import Text
 
     figure = axes.figure
@@ -272,27 +277,35 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
     ]
     figure.draw_without_rendering()  # computes the layout, with room for these texts
     covered = _sampled(axes, obstacles)
+    points = axes.transData.transform(np.reshape([(note.x, note.y) for note in notes], (-1, 2)))
     children = [child for child in axes.get_children() if isinstance(child, Text) and child not in texts]
     names = [part for axis in (axes.xaxis, axes.yaxis) for part in (axis.label, *axis.get_ticklabels())]
     written = [text for text in (*children, *names) if text.get_text() and text.get_visible()]
     boxes = [text.get_window_extent().padded(2) for text in written]
-    for note, text in zip(notes, texts, strict=True):
+    for note, text, point in zip(notes, texts, points, strict=True):
         best = (math.inf, note.places[0], None)
         for place in note.places:
             text.set(position=place[:2], ha=place[2], va=place[3])
             box = text.get_window_extent()
             overlaps = sum(box.overlaps(neighbour) for neighbour in boxes)
+            own, *others = (_gap(box, at) for at in (point, *points))
+            overlaps += not note.needed and min(others) < own - 1
             inside = (covered > (box.x0, box.y0)) & (covered < (box.x1, box.y1))
             crossed = int(inside.all(axis=1).sum())
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
             score = 1000.0 * overlaps + 100.0 * outside + crossed
             if score < best[0]:
                 best = (score, place, box.padded(0.5 * text.get_fontsize(), 0))  # a space between numbers of a line
-        if not note.needed and best[0] >= 1000:
+        if not note.needed and best[0] >= (1000 if may_cover else 2):  # covered points, 3 px apart
             text.remove()
             continue
         text.set(position=best[1][:2], ha=best[1][2], va=best[1][3])
         boxes.append(best[2])
+
+
+def _gap(box: Any, point: Any) -> float:
+    """Return the distance in pixels from a point to a box; 0 within it."""
+    return float(np.hypot(*np.maximum(0, np.maximum(box.min - point, point - box.max))))
 
 
 def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:

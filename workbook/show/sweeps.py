@@ -183,8 +183,9 @@ def _sweep(
             at = row[x] * across, row["value"] * scale
             values.append(Note(*at, text, look.colour, [*ABOVE, *BELOW], needed=False))
     value_axis(axes, "y", log=is_log["y"])
-    ends.sort(key=lambda note: -note.y)  # from the top, and labels move down first, so their order is that of the lines
-    place_notes(axes, [*ends, *values], curves)
+    for notes in (ends, values):  # from the right and top, and labels move down: their order is that of the lines
+        notes.sort(key=lambda note: (-note.x, -note.y))
+    place_notes(axes, [*ends, *values], curves, may_cover=False)
     if measured[x].nunique() <= _MOST_MARKED:
         measured_axis(axes, "x", list(measured[x] * across), column=x)
     else:
