@@ -1,4 +1,4 @@
-# `make` lists the targets. Two are enough for a newcomer: `make report` and `make test`.
+# `make` lists the targets. `make report` measures this machine, and `make test` tests the project.
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
@@ -113,14 +113,14 @@ doctor: $(INSTALLED)  ## what was found, what matches, what is missing and how t
 data-check: $(INSTALLED)  ## say what DATA=/folder holds and which studies can use it
 	@$(LABKIT) data check
 
-picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (needs Chromium)
+picture: $(INSTALLED)  ## make the README's picture of the findings anew (needs Chromium)
 	@HW=h200 $(LABKIT) render
 	@"$$LABKIT_PYTHON" -m tests.browser.picture
 
-test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (about five minutes on two cores)
+test: $(INSTALLED)  ## every rule, every notebook once, a small report and its pages (under ten minutes on two cores)
 	@"$$LABKIT_PYTHON" -m tests -m "not thorough"
 
-test-all: $(INSTALLED)  ## all tests, those of a GPU where there is one (twenty minutes; LABKIT_SLOW=1 adds the longest)
+test-all: $(INSTALLED)  ## all tests, those of a GPU where there is one (half an hour; LABKIT_SLOW=1 adds the longest)
 	@"$$LABKIT_PYTHON" -m tests
 
 test-faults: $(INSTALLED)  ## signals at random moments of 50 reports, full disks, no network and other faults (an hour)

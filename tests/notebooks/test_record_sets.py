@@ -165,6 +165,8 @@ def test_a_page_is_right(
         most = STUDY_WORDS if cut == EVERY and hw in OF_ONE_DEVICE else CUT_WORDS
         assert words_in_sight(main_of_study(ROOT / "notebooks" / f"{page}.ipynb", shown)) <= most
         assert cut != EVERY or len(published["labkit.short"].split()) <= SHORT_WORDS
+        title = BeautifulSoup(shown["figure"][0], "html.parser").select_one(".lk-title")
+        assert cut != EVERY or re.search(r"\d", said(title)), "the figure's title is no finding"
         shown["index"] = [f"<p data-scrap>{published[f'labkit.{name}']}</p>" for name in ("short", "number")]
     wrong = [f"{part}: {text}" for part, outputs in shown.items() for output in outputs for text in wrong_in(output)]
     assert not wrong, "\n".join(wrong)

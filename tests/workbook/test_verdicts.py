@@ -996,6 +996,13 @@ def test_a_row_names_the_case_of_its_value_where_others_decide_too_and_gives_its
     assert row.here and bool(re.search(r" \[\d.+, \d.+\]", row.here.value)) == has_interval, row.here
 
 
+@pytest.mark.parametrize(("bounds", "said"), [((100, 90), True), ((100,), False), ((100, 200), False)])
+def test_a_row_says_that_the_tests_hold_which_it_does_not_show(bounds: tuple[int, ...], said: bool) -> None:
+    claim = a_claim(*(a_test(shape="level", at_least=bound) for bound in bounds))
+    row = claim_row(found_by(claim, shown({R50: near(110)})))
+    assert ("Its other test holds too." in row.remarks) == said
+
+
 @pytest.mark.parametrize(
     ("of_resnet", "of_vgg", "verdict"),
     [
@@ -1303,6 +1310,14 @@ def test_a_host_with_another_processor_is_not_pooled() -> None:
     assert judged_on(of_hosts, test).scope == ""
     other = replace(of_hosts[2], host={"cpu": "another CPU"})
     assert judged_on([*of_hosts[:2], other], test).scope == ONE_HOST
+
+
+def test_a_verdict_says_that_only_some_of_its_cases_are_of_one_machine() -> None:
+    rates = {B64: even(100), B256: even(200)}
+    other = {replace(trial, model="vgg16"): values for trial, values in rates.items()}
+    test = a_test(shape="ratio", at_least=1.5, **OVER_64)
+    scope = judged_on(hosts({**rates, **other}, rates, rates), test).scope
+    assert scope == f"also of VGG-16, in part {ONE_HOST}"
 
 
 def test_hosts_of_protocol_2_are_judged_alone() -> None:

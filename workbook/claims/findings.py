@@ -87,7 +87,7 @@ def headline(groups: Sequence[Group]) -> str:
     """Return `4 of 8 testable claims are replicated, 2 more in direction only, 1 is not`."""
     counts = Counter(groups)
     if not (tested := sum(counts[group] for group in TESTED)):
-        return f"None of {len(groups)} claims is tested here"
+        return f"none of {len(groups)} claims is tested here"
     directions, failed = counts["direction replicated"], counts["not replicated"]
     more = f", {directions} more in direction only" if directions else ""
     verb = "is" if failed == 1 else "are"

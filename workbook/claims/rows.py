@@ -119,7 +119,10 @@ def claim_row(finding: Finding, changed: str = "") -> ClaimRow:
         parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", finding.scope)
         limits = ", ".join(part for part in parts if part not in USUAL)
         newer = CHANGED.get(order, "")
-        remarks = " ".join(filter(None, [sentence(limits), sentence(finding.why), _not_counted(finding), newer]))
+        others = sum(any(case.is_judged for case in each.cases) for each in finding.tests if each is not judged)
+        hold = {0: "", 1: "Its other test holds too."}.get(others, f"Its {others} other tests hold too.")
+        also = hold if finding.verdict == "replicated" else ""
+        remarks = " ".join(filter(None, [also, sentence(limits), sentence(finding.why), _not_counted(finding), newer]))
     test = printed[0] if printed and not judged.test.has_direction else bound
     return ClaimRow(
         finding, f"{quantity_label(judged.test)}: {test}", here, remarks, changed, order, starts_of(finding)

@@ -163,7 +163,8 @@ def scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     pieces = [f"in pieces of {sizes[0]} to {sizes[-1]} traced steps"] if sizes else []
     labelled = [(text, [label(field, value) for value in values]) for text, field, values in differences]
     enough = [case for case in cases if case.n >= FEWEST_RUNS] or cases
-    here = [ONE_HOST] if any(case.holds_for_one_host for case in enough) else []
+    on_one = [case.holds_for_one_host for case in enough]
+    here = [ONE_HOST] if all(on_one) else [f"in part {ONE_HOST}"] if any(on_one) else []
     done = sum(any(case.is_judged for case in of_test) for of_test in shown)
     tested = [f"by {done} of its {len(tests)} tests"] if 0 < done < len(tests) else []
     judged_cases = [(case, judged.deciding) for judged in tests for case in judged.cases if case.is_judged]

@@ -115,7 +115,7 @@ def _measured(test: Test, chosen: dict[str, Value | list[Value]], cases: Sequenc
         side, effect = case.sides[0], case.effect
         is_about = case.published or "model" in chosen
         if effect and is_about and select([side], chosen) and side.results.profile.device.kind in kinds:
-            few = f", {case.n} runs" if case.n < FEWEST_RUNS else ""
+            few = f", {case.n} run{'s' if case.n > 1 else ''}" if case.n < FEWEST_RUNS else ""
             network = f"{label('model', side.trial.model)}, {phrase('batch', side.trial.batch)}{few}"
             low, high = (NAN if end is None else end for end in (effect.low, effect.high))
             dots.append(Dot(side.results.profile.title, network, HERE, effect.point, low, high))

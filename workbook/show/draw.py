@@ -282,14 +282,14 @@ def place_notes(
     names = [part for axis in (axes.xaxis, axes.yaxis) for part in (axis.label, *axis.get_ticklabels())]
     written = [text for text in (*children, *names) if text.get_text() and text.get_visible()]
     boxes = [text.get_window_extent().padded(2) for text in written]
-    for note, text, point in zip(notes, texts, points, strict=True):
+    for number, (note, text) in enumerate(zip(notes, texts, strict=True)):
         best = (math.inf, note.places[0], None)
         for place in note.places:
             text.set(position=place[:2], ha=place[2], va=place[3])
             box = text.get_window_extent()
             overlaps = sum(box.overlaps(neighbour) for neighbour in boxes)
-            own, *others = (_gap(box, at) for at in (point, *points))
-            overlaps += not note.needed and min(others) < own - 1
+            gaps = np.hypot(*np.maximum(0, np.maximum(box.min - points, points - box.max)).T)  # pixels to each point
+            overlaps += not note.needed and gaps.min() < gaps[number] - 1
             inside = (covered > (box.x0, box.y0)) & (covered < (box.x1, box.y1))
             crossed = int(inside.all(axis=1).sum())
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
@@ -301,11 +301,6 @@ def place_notes(
             continue
         text.set(position=best[1][:2], ha=best[1][2], va=best[1][3])
         boxes.append(best[2])
-
-
-def _gap(box: Any, point: Any) -> float:
-    """Return the distance in pixels from a point to a box; 0 within it."""
-    return float(np.hypot(*np.maximum(0, np.maximum(box.min - point, point - box.max))))
 
 
 def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:

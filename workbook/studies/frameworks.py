@@ -45,8 +45,9 @@ def side_by_side(frame: pd.DataFrame) -> pd.DataFrame:
     """
     timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["devices"] == 1)]
     timed = timed[timed.groupby(_SETTING)["framework"].transform("nunique") > 1]
-    ways = timed["mode"] + ", " + timed["precision"].str.upper()
-    return timed.assign(setting=phrases(timed, _SETTING), way=ways.astype(object))
+    pairs = zip(timed["mode"], timed["precision"].str.upper(), strict=True)
+    ways = [mode if precision in mode else f"{mode}, {precision}" for mode, precision in pairs]
+    return timed.assign(setting=phrases(timed, _SETTING), way=pd.Series(ways, timed.index, dtype=object))
 
 
 def fastest(timed: pd.DataFrame) -> pd.DataFrame:

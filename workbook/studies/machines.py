@@ -253,7 +253,7 @@ def columns(headline: Mapping[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFram
     shown: dict[str, tuple[pd.DataFrame, str] | pd.DataFrame] = {}
     for metric, rows in headline.items():
         shown[heading(metric)] = (rows, metric)
-        shown[f"machines apart, {heading(metric)}"] = between(rows)
+        shown[f"{heading(metric).partition(', ')[0]}, machines apart"] = between(rows)
     return shown
 
 

@@ -289,7 +289,8 @@ def title_of(rows: pd.DataFrame, model: str, image_px: int) -> str:
 def columns(answers: pd.DataFrame, currency: str, metric: str = RATE) -> dict[str, Any]:
     """Return the columns of `job` for a table, with a rate's `metric`; those without any value are left out."""
     named = {
-        **{metric.replace("_per_", "/"): "", "hours": "hours", "Wh per million": "energy"},
+        **{metric.replace("_per_", "/"): "", "hours": "hours"},
+        **{f"Wh per million {metric.partition('_per_')[0]}": "energy"},
         **{f"{currency} an hour": "price", f"cost, {currency}": "cost"},
     }
     shown: dict[str, Any] = {}
