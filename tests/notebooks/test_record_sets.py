@@ -51,7 +51,9 @@ SLOW_TOO = os.environ.get(SLOW) == "1"
 EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with "None of the GPUs"
 WRONG = (
     EMPTY,
-    re.compile(r"not measured (of|over|reaches|waiting|the|is)\b|After not measured|Batch –"),  # needs a value
+    re.compile(
+        r"not measured (of|over|reaches|waiting|the|is)\b|(After|takes|batch) not measured|Batch –"
+    ),  # needs a value
     re.compile(r"\bof 0\b(?! or |[.,]\d)"),
     re.compile(r"(?<![\d.,–])(\d[\d.,]*\d|\d)( \S+)? (to|over) \1(?![\d.,]*\d)"),  # a value beside itself
 )
