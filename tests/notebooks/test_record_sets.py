@@ -52,7 +52,7 @@ EMPTY = re.compile(r"\b(nan|None(?! of)|NaT|<NA>|inf)\b")  # a claim begins with
 WRONG = (
     EMPTY,
     re.compile(
-        r"not measured (of|over|reaches|waiting|the|is)\b|(After|takes|batch|are) not measured|Batch –"
+        r"not measured (of|over|reaches|waiting|the|is)\b|\b(After|takes|batch|are) not measured|Batch –"
     ),  # needs a value
     re.compile(r"\bof 0\b(?! or |[.,]\d)"),
     re.compile(r"(?<![\d.,–])(\d[\d.,]*\d|\d)( \S+)? (to|over) \1(?![\d.,]*\d)"),  # a value beside itself
