@@ -120,8 +120,8 @@ def claim_row(finding: Finding, changed: str = "") -> ClaimRow:
         limits = ", ".join(part for part in parts if part not in USUAL)
         newer = CHANGED.get(order, "")
         others = sum(any(case.is_judged for case in each.cases) for each in finding.tests if each is not judged)
-        hold = {0: "", 1: "Its other test holds too."}.get(others, f"Its {others} other tests hold too.")
-        also = hold if finding.verdict == "replicated" else ""
+        text = {0: "", 1: "Its other test holds too."}.get(others, f"Its {others} other tests hold too.")
+        also = text if finding.verdict == "replicated" else ""
         remarks = " ".join(filter(None, [also, sentence(limits), sentence(finding.why), _not_counted(finding), newer]))
     test = printed[0] if printed and not judged.test.has_direction else bound
     return ClaimRow(
