@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -277,11 +278,12 @@ def test_the_first_energy_window_of_a_run_has_the_mean_of_all() -> None:
                 trial = record.as_trial
                 configuration = trial.workload, trial.model, trial.precision, trial.engine
                 firsts.setdefault(configuration, []).append(powers[0] / np.mean(powers))
-    several = {configuration: of for configuration, of in firsts.items() if len(of) >= 9}  # 3 runs scatter by 7 %
+    several = {configuration: of for configuration, of in firsts.items() if len(of) >= 6}  # 3 runs scatter by 7 %
     assert len(several) >= 8
     assert {configuration: np.median(of) for configuration, of in several.items()} == pytest.approx(
-        dict.fromkeys(several, 1), rel=0.01
+        dict.fromkeys(several, 1), rel=0.015
     )
+    assert np.median(list(chain(*several.values()))) == pytest.approx(1, rel=0.002)
 
 
 def test_a_step_takes_as_long_in_energy_windows_as_in_the_usual_time() -> None:
