@@ -434,6 +434,14 @@ def test_a_configuration_of_two_studies_is_planned_once(report: Path, monkeypatc
     assert "in 4 rounds; a complete site after the first" in plan.line_of_rounds([first, second])
 
 
+def test_a_plan_names_the_frameworks_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "missing_from", lambda name: ["keras"] if name.startswith("keras") else [])
+    trials = [Trial(framework=name) for name in ("torch", "keras-torch", "keras-jax", "keras-jax")]
+    told = "; not installed here: Keras on JAX, Keras on PyTorch (`make doctor`)"
+    assert plan.StudyPlan(STUDY, trials, 4, {}).line().endswith(told)
+    assert "installed" not in plan.StudyPlan(STUDY, trials[:1], 1, {}).line()
+
+
 def test_a_plan_for_absent_hardware_has_the_times_of_the_host_that_pages_show(report: Path) -> None:
     profile = load_profile("h200").model_copy(update={"timing": tiny_profile().timing})
     wanted, store = Trial(device="cuda", epochs=1), Store(report)

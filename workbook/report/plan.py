@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from labkit.errors import UserError
+from workbook.hardware.frameworks import missing_from, title_of
 from workbook.paths import notebook_of
 from workbook.records import Record
 from workbook.records.selection import rounds_complete
@@ -45,11 +46,13 @@ class StudyPlan:
         return sum(of_pass.seconds for of_pass in self.missing.values()) + self.page_s
 
     def line(self) -> str:
-        """Return the plan as a line of text."""
+        """Return the plan as a line of text, with the frameworks that it needs and that are not installed."""
         missing = sum(of_pass.trials for number, of_pass in self.missing.items() if number)
         kept = f", {self.pairs - missing} of them measured before or by other studies" if missing < self.pairs else ""
         size = f"{len(self.trials)} configurations, {self.pairs} runs{kept}"
-        return f"  {self.study:<14} {size}: about {duration(self.seconds)}"
+        lacking = sorted({title_of(trial.framework) for trial in self.trials if missing_from(trial.framework)})
+        told = f"; not installed here: {', '.join(lacking)} (`make doctor`)" if lacking else ""
+        return f"  {self.study:<14} {size}: about {duration(self.seconds)}{told}"
 
     def lines_of_trials(self, *, elsewhere: bool) -> list[str]:
         """Return a line per trial, with the reason for an unsupported one: on any machine, or on this one."""
