@@ -227,6 +227,10 @@ def test_readings_of_the_timed_part_are_listed_below_the_printed_ones(metric: st
     assert tuple(table.loc["Tesla K40m", ["value", "low", "high"]]) == pytest.approx(k40m)
     assert tuple(table.loc["H200 SXM", ["value", "low", "high"]]) == (100.0, 90.0, 120.0)
     assert list(table["source"]) == [*["Wisconsin paper"] * 4, "H200 SXM"]
+    of_one_run = frame[frame["pass_number"] == 1].assign(host="0", record="first " + frame["record"])
+    fewer = readings.assign(record="first " + readings["record"], mean=1.0)
+    both = comparison.beside_papers(pd.concat([of_one_run, frame]), pd.concat([fewer, readings]), metric, "resnet50")
+    assert both["value"].tolist() == table["value"].tolist(), "a machine of fewer runs is left out"
 
 
 def test_every_machine_is_listed_once_with_its_studies() -> None:
