@@ -145,7 +145,7 @@ def tokens_of(record: Record) -> int:
     return int(
         present(
             record.number("tokens_per_sample"),
-            "its samples are no texts: the network's file has no `tokens_per_sample`",
+            "its samples are no texts (`tokens_per_sample` was not given)",
         )
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
+from workbook.claims.evidence import FEWEST_RUNS
 from workbook.results import Results, estimate, load, ratio
 from workbook.results.columns import QUANTITY, RECORDS, WHAT_RAN
 from workbook.results.estimates import EQUAL
@@ -180,12 +181,16 @@ def metered(frame: pd.DataFrame) -> pd.DataFrame:
 def spans(rows: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
     """Return the lowest and the highest mean of a machine (`low`, `high`) per group of `by`, and how many `machines`.
 
-    >>> runs = pd.DataFrame({"model": "vgg16", "host": ["a", "a", "b"], "images_per_s": [1.0, 3.0, 5.0]})
+    Machines of fewer than `FEWEST_RUNS` runs are left out.
+
+    >>> rates = [1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 9.0]
+    >>> runs = pd.DataFrame({"model": "vgg16", "host": [*"aaabbbc"], "images_per_s": rates})
     >>> spans(runs, "images_per_s", ["model"]).values.tolist()
     [['vgg16', 2.0, 5.0, 2]]
     """
-    means = rows.groupby(["host", *by], observed=True)[metric].mean().dropna().groupby(list(by), observed=True)
-    return means.agg(low="min", high="max", machines="size").reset_index()
+    means = rows.groupby(["host", *by], observed=True)[metric].agg(["mean", "count"])
+    enough = means[means["count"] >= FEWEST_RUNS].groupby(list(by), observed=True)["mean"]
+    return enough.agg(low="min", high="max", machines="size").reset_index()
 
 
 def apart_at_same_clock(measured: pd.DataFrame, metric: str = ENERGY) -> float:
