@@ -280,9 +280,8 @@ def test_the_first_energy_window_of_a_run_has_the_mean_of_all() -> None:
                 firsts.setdefault(configuration, []).append(powers[0] / np.mean(powers))
     several = {configuration: of for configuration, of in firsts.items() if len(of) >= 6}  # 3 runs scatter by 7 %
     assert len(several) >= 8
-    assert {configuration: np.median(of) for configuration, of in several.items()} == pytest.approx(
-        dict.fromkeys(several, 1), rel=0.015
-    )
+    for configuration, of in several.items():  # eager loops, with six runs each, wait for their CPUs
+        assert np.median(of) == pytest.approx(1, rel=0.01 if len(of) >= 9 else 0.015), configuration
     assert np.median(list(chain(*several.values()))) == pytest.approx(1, rel=0.002)
 
 

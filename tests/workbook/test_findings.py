@@ -1,4 +1,4 @@
-"""Numbers of README's findings that depend on the machine are ranges over all machines of the newest protocol."""
+"""Numbers of README's findings are ranges over all machines of the newest protocol with enough runs."""
 
 from __future__ import annotations
 
@@ -67,16 +67,21 @@ def over_strict() -> Range:
 def idle() -> Range:
     query = "model == 'resnet50' and workload == 'train' and image_px == 32 and batch == 256 and devices == 1"
     shares = rows("h200", "", query).drop_duplicates("record")
-    means = 100 * shares[shares["mode"] == STRICT].dropna(subset=["host_share"]).groupby("host")["host_share"].mean()
-    return means.min(), means.max(), len(means)
+    means = of_enough_runs(shares[shares["mode"] == STRICT], "host_share")
+    return 100 * means.min(), 100 * means.max(), len(means)
+
+
+def of_enough_runs(runs: pd.DataFrame, metric: str) -> pd.Series:
+    """Return the mean of each machine that has enough runs."""
+    of_hosts = runs.groupby("host")[metric].agg(["mean", "count"])
+    return of_hosts.loc[of_hosts["count"] >= FEWEST_RUNS, "mean"]
 
 
 def over_h100() -> Range:
     def rate(profile: str) -> pd.Series:
         query = "workload == 'train' and model == 'resnet50' and image_px == 224 and mode == 'compiled + CUDA graph'"
-        of_hosts = rows(profile, "", f"{query} and batch == 256 and energy_windows == 0").drop_duplicates("record")
-        rates = of_hosts.groupby("host")["images_per_s"].agg(["mean", "count"])
-        return rates.loc[rates["count"] >= FEWEST_RUNS, "mean"]
+        trained = rows(profile, "", f"{query} and batch == 256 and energy_windows == 0").drop_duplicates("record")
+        return of_enough_runs(trained, "images_per_s")
 
     ratios = rate("h200") / rate("h100").item()
     return ratios.min(), ratios.max(), len(ratios)

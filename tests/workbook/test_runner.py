@@ -438,8 +438,10 @@ def test_a_plan_names_the_frameworks_that_are_not_installed(monkeypatch: pytest.
     monkeypatch.setattr(plan, "missing_from", lambda name: ["keras"] if name.startswith("keras") else [])
     trials = [Trial(framework=name) for name in ("torch", "keras-torch", "keras-jax", "keras-jax")]
     told = "; not installed here: Keras on JAX, Keras on PyTorch (`make doctor`)"
-    assert plan.StudyPlan(STUDY, trials, 4, {}).line().endswith(told)
-    assert "installed" not in plan.StudyPlan(STUDY, trials[:1], 1, {}).line()
+    missing = {1: plan.Missing(4, 9.0)}
+    assert plan.StudyPlan(STUDY, trials, 4, missing).line().endswith(told)
+    assert "installed" not in plan.StudyPlan(STUDY, trials[:1], 1, missing).line()
+    assert "installed" not in plan.StudyPlan(STUDY, trials, 4, {}).line(), "nothing is left to run"
 
 
 def test_a_plan_for_absent_hardware_has_the_times_of_the_host_that_pages_show(report: Path) -> None:

@@ -231,6 +231,9 @@ def test_readings_of_the_timed_part_are_listed_below_the_printed_ones(metric: st
     fewer = readings.assign(record="first " + readings["record"], mean=1.0)
     both = comparison.beside_papers(pd.concat([of_one_run, frame]), pd.concat([fewer, readings]), metric, "resnet50")
     assert both["value"].tolist() == table["value"].tolist(), "a machine of fewer runs is left out"
+    newer = frame.assign(host="0", record="first " + frame["record"], started_at="2099-01-01T00:00:00+00:00")
+    both = comparison.beside_papers(pd.concat([newer, frame]), pd.concat([fewer, readings]), metric, "resnet50")
+    assert both["value"].tolist()[-1] == 1.0, "the newer of two machines with equally many runs"
 
 
 def test_every_machine_is_listed_once_with_its_studies() -> None:

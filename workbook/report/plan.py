@@ -46,12 +46,12 @@ class StudyPlan:
         return sum(of_pass.seconds for of_pass in self.missing.values()) + self.page_s
 
     def line(self) -> str:
-        """Return the plan as a line of text, with the frameworks that it needs and that are not installed."""
+        """Return the plan as a line of text, with the frameworks of its trials that this machine lacks."""
         missing = sum(of_pass.trials for number, of_pass in self.missing.items() if number)
         kept = f", {self.pairs - missing} of them measured before or by other studies" if missing < self.pairs else ""
         size = f"{len(self.trials)} configurations, {self.pairs} runs{kept}"
         lacking = sorted({title_of(trial.framework) for trial in self.trials if missing_from(trial.framework)})
-        told = f"; not installed here: {', '.join(lacking)} (`make doctor`)" if lacking else ""
+        told = f"; not installed here: {', '.join(lacking)} (`make doctor`)" if lacking and missing else ""
         return f"  {self.study:<14} {size}: about {duration(self.seconds)}{told}"
 
     def lines_of_trials(self, *, elsewhere: bool) -> list[str]:

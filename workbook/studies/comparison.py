@@ -129,16 +129,17 @@ def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, mode
 
     Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
     the highest reading), in SI units, and `limit`, the power limit of printed devices in watts. Rows of `frame` are of
-    strict FP32 at its largest batch: the timed parts of all full runs on the machine that has most of them. `readings`
-    is `Results.readings()`.
+    strict FP32 at its largest batch: the timed parts of all full runs on the machine that has most of them, the newest
+    of several. `readings` is `Results.readings()`.
     """
     rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == STRICT)]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]
     rows = titled(rows[rows["batch"] == rows.groupby("profile")["batch"].transform("max")])
     timed = readings[(readings["window"] == "timed") & (readings["metric"] == _AS_PRINTED.get(metric, metric))]
-    own = rows[["record", "title", "host"]].merge(timed[["record", "mean", "lowest", "highest"]], on="record")
-    with_most = own.groupby("title")["host"].agg(lambda hosts: hosts.mode()[0])
-    own = own[own["host"] == own["title"].map(with_most)]
+    of_record = ["record", "title", "host", "started_at"]
+    own = rows[of_record].merge(timed[["record", "mean", "lowest", "highest"]], on="record")
+    runs = own.groupby(["title", "host"])["started_at"].agg(["size", "max"]).sort_values(["size", "max"]).reset_index()
+    own = own.merge(runs.drop_duplicates("title", keep="last")[["title", "host"]])
     spread = own.groupby("title", sort=False).agg({"mean": "mean", "lowest": "min", "highest": "max"})
     printed = published.statistics(metric, model)
     printed[["device", "source"]] = printed["device"].str.extract(r"(.+) \((.+)\)")

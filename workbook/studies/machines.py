@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
-from workbook.claims.evidence import FEWEST_RUNS
 from workbook.results import Results, estimate, load, ratio
 from workbook.results.columns import QUANTITY, RECORDS, WHAT_RAN
 from workbook.results.estimates import EQUAL
@@ -178,18 +177,19 @@ def metered(frame: pd.DataFrame) -> pd.DataFrame:
     return trained.assign(**{RELATIVE: trained[ENERGY] / trained["product_w"]})[newest]
 
 
-def spans(rows: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+def spans(rows: pd.DataFrame, metric: str, by: Sequence[str], fewest: int = 1) -> pd.DataFrame:
     """Return the lowest and the highest mean of a machine (`low`, `high`) per group of `by`, and how many `machines`.
 
-    Machines of fewer than `FEWEST_RUNS` runs are left out.
+    Machines of fewer than `fewest` runs are left out.
 
-    >>> rates = [1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 9.0]
-    >>> runs = pd.DataFrame({"model": "vgg16", "host": [*"aaabbbc"], "images_per_s": rates})
+    >>> runs = pd.DataFrame({"model": "vgg16", "host": ["a", "a", "b"], "images_per_s": [1.0, 3.0, 5.0]})
     >>> spans(runs, "images_per_s", ["model"]).values.tolist()
     [['vgg16', 2.0, 5.0, 2]]
+    >>> spans(runs, "images_per_s", ["model"], fewest=2).values.tolist()
+    [['vgg16', 2.0, 2.0, 1]]
     """
     means = rows.groupby(["host", *by], observed=True)[metric].agg(["mean", "count"])
-    enough = means[means["count"] >= FEWEST_RUNS].groupby(list(by), observed=True)["mean"]
+    enough = means[means["count"] >= fewest].groupby(list(by), observed=True)["mean"]
     return enough.agg(low="min", high="max", machines="size").reset_index()
 
 
