@@ -42,7 +42,8 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5, "12_data_pipeline": 0.55}
 # Where few trials fill a pass, imports weigh more. On the CPU other studies measured trials of 05, 07, 08 and 11; of
 # 07, two are left, and of 08, four to seven. On the H200 a short pass of 04 has four trials of 2.4 s, and a short pass
-# of 10 eleven of 0.7 s. A short pass of 08 has one trial on both GPUs.
+# of 10 eleven of 0.7 s. A short pass of 08 has one trial on both GPUs, and one
+# of 11 has nine trials of 2 s beside the imports of Keras.
 FEW_OF_ITS_OWN = {
     ("cpu", "05_inference", "8215aab88c5a"): 0.54,
     ("cpu", "08_quantization", "8215aab88c5a"): 0.4,
@@ -56,6 +57,7 @@ FEW_OF_ITS_OWN = {
     ("h200", "04_power", "dd5f463fbb1f"): 0.5,
     ("h200", "08_quantization", "610a12fb508c"): 0.43,
     ("h200", "10_gan", "610a12fb508c"): 0.6,
+    ("h200", "11_frameworks", "67ca168cf0f4"): 0.45,
     ("h100", "08_quantization", "1578a499d0c8"): 0.5,
 }
 # Passes that the end of a call interrupted: a second process imports again.
@@ -85,6 +87,7 @@ CUT_OFF = {
     ("h200", "07_precision", "c47dbaaf7234"): 83,
     ("h200", "08_quantization", "610a12fb508c"): 1,
     ("h200", "09_profile", "c47dbaaf7234"): 94,
+    ("h200", "09_profile", "67ca168cf0f4"): 101,
     ("h200", "10_gan", "610a12fb508c"): 15,
     ("h200", "12_data_pipeline", "ba9325dbda59"): 108,
     ("h200", "14_today", "89bb84c108db"): 138,
