@@ -284,7 +284,7 @@ class Record(_Part):
     @property
     def dated_reason(self) -> str:
         """The reason of a failure for readers: it has the day if a state of the machine is the cause; else empty."""
-        dated = f", when it was tried on {self.started_at[:10]}" if self.reason and self.cause == "here" else ""
+        dated = f" (tried on {self.started_at[:10]})" if self.reason and self.cause == "here" else ""
         return f"{_for_readers(self.reason or '')}{dated}"
 
     @property

@@ -117,9 +117,9 @@ def table_2(lab: Planner, frame: pd.DataFrame) -> pd.DataFrame:
 def _first_clause(reason: str) -> str:
     """Return `jax is not installed` for `Keras on JAX can't run here: jax is not installed. `make setup-jax` …`.
 
-    The day of the attempt stays, for example `, when it was tried on 2026-11-27`.
+    The day of the attempt stays, for example ` (tried on 2026-11-27)`.
     """
-    why, when, day = reason.partition(", when it was tried on ")
+    why, when, day = reason.partition(" (tried on ")
     return re.split(r"[.:] ", why.rpartition(" can't run here: ")[2])[0] + when + day
 
 
