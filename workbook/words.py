@@ -52,7 +52,7 @@ def lacks_value(text: str) -> bool:
     """Return whether a text says "not measured" and has no value after its bold label, parentheses aside.
 
     A number in a part of a sentence that is not measured is a setting, as in "At batch 64,", and one in ResNet-50 a
-    name. "No difference found" is a value.
+    name. "No clear difference" is a value.
 
     >>> lacks_value("**At batch 64:** VGG-16 not measured."), lacks_value("VGG-16 not measured, ResNet-50 3 images/s")
     (True, False)
@@ -61,7 +61,7 @@ def lacks_value(text: str) -> bool:
     """
     parts = re.split(r"[:;] |[.,](?= |$)", re.sub(r"\*\*.*?\*\*|\([^)]*\)", "", text))
     values = [part for part in parts if NOT_MEASURED not in part and not re.fullmatch(r"(At|After)( \S+){1,2}", part)]
-    return NOT_MEASURED in text and not any(re.search(r"(?<![\w-])\d|found", value) for value in values)
+    return NOT_MEASURED in text and not any(re.search(r"(?<![\w-])\d|clear difference", value) for value in values)
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------

@@ -153,9 +153,12 @@ def test_a_given_table_has_the_reasons_of_the_rows_that_it_lacks() -> None:
 def test_the_base_of_a_comparison_ran_and_has_none(compare: Callable[..., pd.DataFrame]) -> None:
     data = made([("vgg16", batch, "strict FP32", [1000.0 * batch]) for batch in (1, 2)])
     gains = compare(data, "images_per_s", over={"batch": 1}, by=["batch"])
-    shown = table(data, "batch", {"rate": "images_per_s", "gain": gains})
-    assert shown.reasons == {(0, "gain"): NO_RATIO}
-    assert not page(shown).select("details")
+    lost = data.assign(images_per_s=[NAN, 2000.0], reasons=["images_per_s: an earlier trace slowed it", ""])
+    slowed = pd.concat([data, lost.assign(pass_number=2)], ignore_index=True)
+    for rows in (data, slowed):
+        shown = table(rows, "batch", {"rate": "images_per_s", "gain": gains})
+        assert shown.reasons == {(0, "gain"): NO_RATIO}
+        assert not page(shown).select("details")
 
 
 def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:

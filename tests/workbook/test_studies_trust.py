@@ -24,7 +24,9 @@ def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_
     said = " The power limit slowed these shares of timed blocks: "
     assert trust.power_capped(results, of_listed, ["model"]) == f"{said}VGG-16 {text_of(100 * listed['share'], '%')}."
     both = pd.concat([of_listed, frame.query("mode == 'strict FP32' and batch == 1")])
-    assert trust.power_capped(results, both, ["mode"]).endswith("%, others 0 %.")
+    assert trust.power_capped(results, both, ["mode"]).endswith("%, strict FP32 0 %.")
+    several = trust.power_capped(results, pd.concat([of_listed, frame.query("batch == 1")]), ["mode", "batch"])
+    assert several.endswith(" %; others: 0 %.")
     assert trust.power_capped(results, frame.query("batch == 1"), ["mode"]) == ""
     assert trust.power_capped(results, frame.iloc[:0], ["mode"]) == "", "nothing measured is not 0 %"
 

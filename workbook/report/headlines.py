@@ -131,10 +131,10 @@ def _several(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _graph(trained: pd.DataFrame) -> Shown:
-    rows = trained.query("energy_windows == 0 and batch == 256")
+    rows = trained.query("batch == 256")
     is_graph = (rows["precision"] == "bf16") & (rows["mode"] == COMPILED)
     rows = rows[is_graph | rows["mode"].isin(EAGER_LOOPS)]
-    by = [*_OF_RECORDS, "gpu", "image_px"]
+    by = [*_OF_RECORDS, "gpu", "image_px", "energy_windows"]
     sides = beside_references(rows, by).query("side != @STRICT")
     gains = _several(ratio(sides, "images_per_s", over={"side": ORDINARY}, by=[*by, "side"]))
     words = {name: told_span(gains[gains["image_px"] == px], "times") for name, px in (("small", 32), ("large", 224))}

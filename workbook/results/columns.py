@@ -44,6 +44,7 @@ NEAREST = 5  # names of columns in an error
 MOST_LISTED = 12  # values of a column in a message
 # What the values of an estimate are of: a column, and a key of `attrs`. Merging keeps the first, `table[…]` the second.
 QUANTITY = "quantity"
+BASE = "base"  # a key of `attrs`: the columns and values that identify the base of ratios and differences
 OVER, IMAGES = "over", "images"  # a key of `attrs`, and its value where intervals are over images instead of runs
 
 

@@ -26,6 +26,7 @@ from labkit.errors import UserError, nearest_first
 from labkit.models import MODELS
 from workbook.registry import STUDIES
 from workbook.results.columns import (
+    BASE,
     IMAGES,
     NEAREST,
     OVER,
@@ -158,7 +159,7 @@ def _compared(
         first_rows.append(first_row)
     if not (found or not len(others) or is_report() or NOT_MEASURED in over.values()):
         warnings.warn(f"the {form} has no row: {_why_no_row(measured, metric, over, shared)}.", stacklevel=3)
-    return _as_table(measured[by].iloc[first_rows], found, metric, form, _over(measured))
+    return _as_table(measured[by].iloc[first_rows], found, metric, form, {**_over(measured), BASE: dict(over)})
 
 
 def _over(measured: pd.DataFrame) -> dict[str, str]:
@@ -350,12 +351,12 @@ def _values(group: Rows, names: Sequence[str]) -> str:
 
 
 def _as_table(
-    keys: pd.DataFrame, found: Sequence[Sequence[float]], metric: str, form: str, over: Mapping[str, str]
+    keys: pd.DataFrame, found: Sequence[Sequence[float]], metric: str, form: str, attrs: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return a row per group: its values of `by`, as the table had them, and its interval."""
     numbers = pd.DataFrame(found, columns=ESTIMATED).astype(_NUMBERS)
     table = pd.concat([keys.reset_index(drop=True), numbers], axis=1)
-    table.attrs = {QUANTITY: metric if form == "level" else f"{form} of {metric}", **over}
+    table.attrs = {QUANTITY: metric if form == "level" else f"{form} of {metric}", **attrs}
     table[QUANTITY] = pd.Series(table.attrs[QUANTITY], table.index, dtype=object)
     return table
 

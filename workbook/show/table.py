@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pandas as pd
 
 from labkit.errors import UserError, one_of
-from workbook.results.columns import check_columns, unique
+from workbook.results.columns import BASE, check_columns, unique
 from workbook.results.missing import Missing
 from workbook.show.frames import (
     INTERVAL,
@@ -234,12 +234,18 @@ def _columns(
 def _explained(
     cells: pd.DataFrame, keys: pd.DataFrame, data: pd.DataFrame, given: pd.DataFrame | None, form: str
 ) -> pd.DataFrame:
-    """Return the cells of a given table with the reasons that the table lacks: those of the rows of `data`."""
+    """Return the cells of a given table with the reasons that the table lacks: those of the rows of `data`.
+
+    The row that all others are compared with has no ratio, whether it has a value or not.
+    """
     names = list(keys.columns)
     if given is None or data.empty or not set(names) <= set(data.columns):
         return cells
     comparison, _, metric = "".join(quantities_of(given)[:1]).rpartition(" of ")
     reasons = keys.merge(reasons_of(data, names, metric or form), on=names, how="left")["reason"]
+    base = given.attrs.get(BASE, {})
+    if base and set(base) <= set(names):
+        reasons = reasons.mask((keys[list(base)] == pd.Series(base)).all(axis=1), NO_RATIO)
     plain = cells["reason"].isin(["", *_PLAIN])
     unpaired = cells["reason"] if not metric else NO_RATIO if comparison else NOT_MEASURED
     return cells.assign(reason=cells["reason"].mask(plain, reasons.mask(reasons.isin(_PLAIN), unpaired)))

@@ -49,17 +49,17 @@ def timed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame["energy_windows"] == 0) | (frame["traced_iterations"] > 0)]
 
 
-def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.DataFrame:
+def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str], rate: str = "images_per_s") -> pd.DataFrame:
     """Return the rows of the fastest configuration, which the columns `of` identify, in each group of `by`.
 
-    It has the largest geometric mean of `images_per_s` over runs, as in the verdicts. If no configuration of a group
+    It has the largest geometric mean of the column `rate` over runs, as in the verdicts. If no configuration of a group
     has a value, a failed one stays, with its reason.
 
     >>> rows = pd.DataFrame({"batch": 64, "mode": ["strict FP32", "CUDA graph"], "images_per_s": [40.0, 90.0]})
     >>> fastest(rows, ["batch"], ["mode"])["mode"].tolist()
     ['CUDA graph']
     """
-    rates = frame.assign(rate=np.log(frame["images_per_s"])).groupby([*by, *of], sort=False, as_index=False)
+    rates = frame.assign(rate=np.log(frame[rate])).groupby([*by, *of], sort=False, as_index=False)
     ranked = rates["rate"].mean().sort_values("rate", ascending=False, kind="stable")
     return frame.merge(ranked.drop_duplicates(list(by))[[*by, *of]])
 

@@ -68,9 +68,13 @@ def power_capped(results: Results, rows: pd.DataFrame, by: Sequence[str]) -> str
         [of.groupby("record").size() for of in (results.blocks(), capped)], axis=1, keys=["of", "slowed"]
     )
     counts = counts.reindex(rows["record"]).groupby(phrases(rows, by).to_numpy(), sort=False).sum()
-    shares = [f"{name} {text_of(100 * slowed / of, '%')}" for name, of, slowed in counts.itertuples() if slowed]
-    others = ["others 0 %"] if (counts["of"].gt(0) & counts["slowed"].eq(0)).any() else []
-    return f" The power limit slowed these shares of timed blocks: {', '.join(shares + others)}." if shares else ""
+    shares = {name: text_of(100 * slowed / of, "%") for name, of, slowed in counts.itertuples() if slowed}
+    others = counts.index[counts["of"].gt(0) & counts["slowed"].eq(0)]
+    if shares and len(others):
+        shares[others[0] if len(others) == 1 else "others"] = "0 %"
+    between, after = ("; ", ": ") if any("," in name for name in shares) else (", ", " ")
+    told = between.join(f"{name}{after}{share}" for name, share in shares.items())
+    return f" The power limit slowed these shares of timed blocks: {told}." if shares else ""
 
 
 def summary(results: Results) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from workbook.words import (
     points,
 )
 
-NO_DIFFERENCE = "no difference found"
+NO_DIFFERENCE = "no clear difference"
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
@@ -121,13 +121,13 @@ def _of_two_runs(estimates: pd.DataFrame, where: Mapping[str, Any]) -> bool:
 
 
 def times(ratios: pd.DataFrame, **where: Any) -> str:
-    """Return the ratio of one row for a sentence; "no difference found" if its 95 % interval contains 1.
+    """Return the ratio of one row for a sentence; "no clear difference" if its 95 % interval contains 1.
 
     Two runs decide nothing, so their ratio is told.
 
     >>> gains = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
     >>> times(gains, batch=1), times(gains, batch=64), times(gains, batch=256)
-    ('4.00 times', 'no difference found', 'not measured')
+    ('4.00 times', 'no clear difference', 'not measured')
     >>> times(gains.assign(passes=2), batch=64)
     'about 1.1 times (2 runs)'
     """
