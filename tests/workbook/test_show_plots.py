@@ -278,12 +278,15 @@ def test_a_line_breaks_where_a_configuration_failed() -> None:
     assert np.isnan(line.get_ydata()[2])
 
 
-def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
-    data = made([("vgg16", batch, mode, [batch * 10 + k]) for batch in BATCHES for k, mode in enumerate(MODES)])
+@pytest.mark.parametrize("rates", [(10.0, 10.1, 10.2), (66.0, 142.0, 129.0), (1.0, 90.0, 91.0)])
+def test_names_at_the_ends_of_lines_do_not_overlap_and_have_their_order(rates: tuple[float, ...]) -> None:
+    of_mode = dict(zip(MODES, rates, strict=True))
+    data = made([("vgg16", batch, mode, [batch * rate]) for batch in BATCHES for mode, rate in of_mode.items()])
     figure = plots.lines(data, x="batch", y="images_per_s", hue="mode")
     figure.drawing.draw_without_rendering()
     notes = [text for text in figure.axes[0].texts if text.get_text()]
-    assert {text.get_text().replace("\n", " ") for text in notes} == set(MODES)
+    from_bottom = sorted(notes, key=lambda text: text.get_window_extent().y0)
+    assert [text.get_text().replace("\n", " ") for text in from_bottom] == sorted(of_mode, key=of_mode.__getitem__)
     boxes = [text.get_window_extent() for text in notes]
     assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[place + 1 :])
     many = data.assign(mode=[f"mode {number % 5}" for number in range(len(data))], batch=range(len(data)))

@@ -248,6 +248,7 @@ class Note:
 
 
 RIGHT = [(7.0, float(shift), "left", "center") for shift in (0, -6, 6, -12, 12, -18, 18, -24, 24, -32, 32, -40, 40)]
+UNDER = [(7.0, float(shift), "left", "center") for shift in range(0, -90, -6)]  # of a label below another
 ABOVE = [(float(shift), 6.0, side, "bottom") for shift, side in ((0, "center"), (-3, "right"), (3, "left"))]
 BELOW = [(float(shift), -6.0, side, "top") for shift, side in ((0, "center"), (3, "left"), (-3, "right"))]
 

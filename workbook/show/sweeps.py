@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -13,6 +14,7 @@ from workbook.show.draw import (
     ABOVE,
     BELOW,
     RIGHT,
+    UNDER,
     Look,
     Note,
     axis_title,
@@ -183,8 +185,12 @@ def _sweep(
             at = row[x] * across, row["value"] * scale
             values.append(Note(*at, text, look.colour, [*ABOVE, *BELOW], needed=False))
     value_axis(axes, "y", log=is_log["y"])
-    for notes in (ends, values):  # from the right and top, and labels move down: their order is that of the lines
+    for notes in (ends, values):  # from the right and top
         notes.sort(key=lambda note: (-note.x, -note.y))
+    ends = [  # labels at the right have the order of their lines: all but the first move down only
+        replace(note, places=UNDER) if above and note.places is RIGHT else note
+        for above, note in zip([None, *ends], ends, strict=False)
+    ]
     place_notes(axes, [*ends, *values], curves, may_cover=False)
     if measured[x].nunique() <= _MOST_MARKED:
         measured_axis(axes, "x", list(measured[x] * across), column=x)
