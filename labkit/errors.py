@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 PACKAGES = [str(Path(__file__).parent)]  # IPython shows no line of these folders; a package on top adds its own
 LONGEST = 2_000  # characters of a message
+LARGEST_WHOLE = 2**31 - 1  # of what a user asks for; records hold integers of 64 bits
 
 
 class LabkitError(Exception):
@@ -65,9 +66,11 @@ def one_of(what: str, given: T, valid: Collection[str], *, hint: str = "") -> T:
 
 
 def check_whole(name: str, value: Any, least: int = 1) -> None:
-    """Raise UserError for a value that is no whole number of at least `least`."""
+    """Raise UserError for a value that is no whole number from `least` to `LARGEST_WHOLE`."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
         raise UserError(f"{name} is {value!r}; use a whole number of at least {least}.")
+    if value > LARGEST_WHOLE:
+        raise UserError(f"{name} is {value!r}; use a whole number of at most {LARGEST_WHOLE:,}.")
 
 
 def check_above(name: str, value: Any, bound: float, *, or_equal: bool = False) -> None:

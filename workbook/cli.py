@@ -64,7 +64,7 @@ Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="Th
 
 FOLDERS = ("LABKIT_REPORTS", "LABKIT_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "WEIGHTS", "REUTERS", "TMPDIR")
 FULL = (errno.ENOSPC, errno.EDQUOT)
-NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR)
+NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
 
 
 def _asked(
@@ -357,8 +357,9 @@ def _why_not_written(error: OSError) -> str | None:
             f"same command again (without FORCE=1), which continues."
         )
     if error.errno in NOT_WRITABLE and Path(str(error.filename)).is_relative_to(folder):
+        why = "it is a link to no folder" if error.errno == errno.EEXIST else error.strerror
         return (
-            f"{error.filename} can't be written ({error.strerror}). Make it writable, or set LABKIT_REPORTS to a "
+            f"{error.filename} can't be written ({why}). Make it writable, or set LABKIT_REPORTS to a "
             f"folder that is, and run the same command again."
         )
     return None

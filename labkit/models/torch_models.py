@@ -97,7 +97,7 @@ def default_px(name: str) -> int:
     if name in MODELS:
         return (*input_sizes(name), 32)[0]
     if name not in (names := classifiers()):
-        hint = f"`labkit.models.classifiers()` lists all {len(names)}."
+        hint = f"`labkit.models.classifiers()` lists all {len(names)}. A file of your own ends in .py."
         raise unknown("model", name, nearest_first(name, names)[:NEAREST], hint=hint)
     models = import_torchvision().models
     edge: int = models.get_model_weights(name).DEFAULT.transforms().crop_size[0]

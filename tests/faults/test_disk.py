@@ -88,11 +88,12 @@ def test_a_folder_that_is_read_only_is_one_sentence(
     assert said.startswith(f"labkit: {disk}/cpu ") and "LABKIT_REPORTS" in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["a file", "n" * 300])
+@pytest.mark.parametrize("name", ["a file", "a link", "n" * 300])
 def test_a_folder_that_cannot_be_made_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / "a file").touch()
+    (tmp_path / "a link").symlink_to(tmp_path / "nothing")
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path / name))
     assert command(monkeypatch, "render", "--hw", "cpu", "--study", "09_profile") == 2
     said = capsys.readouterr().err.splitlines()[-1]

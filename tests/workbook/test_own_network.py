@@ -363,13 +363,15 @@ def test_a_changed_file_is_another_network_and_is_not_loaded_for_earlier_records
 
 def test_a_report_has_the_study_with_a_network_alone() -> None:
     assert YOUR_NETWORK not in chosen_studies("")
+    with pytest.raises(UserError, match="unknown study ','; valid: "):
+        chosen_studies(",")
     assert YOUR_NETWORK in measured_studies("", "mine.py")
     for names, network in (("your_network", ""), ("training", "mine.py")):
         with pytest.raises(UserError, match="belong together"):
             measured_studies(names, network)
 
 
-@pytest.mark.parametrize("text", ["many", "0", "-3", "2.5", "8;16"])
+@pytest.mark.parametrize("text", ["many", "0", "-3", "2.5", "8;16", "9" * 20, "٨"])
 def test_batch_sizes_that_are_none_get_one_sentence(text: str) -> None:
     with pytest.raises(UserError, match="no list of batch sizes"):
         sizes(text, [8])

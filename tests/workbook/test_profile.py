@@ -219,6 +219,10 @@ def test_prices_stand_in_a_file_of_their_own(params):
     cost = load_profile("mine", folder).cost
     assert (cost.per_hour.value, cost.cpu_per_hour.value, cost.currency) == (2, 1, "EUR")
     assert load_profile("other", folder).cost is None
+    prices.write_text("currency: EUR\nper_hour: # nothing entered yet\n")
+    assert load_profile("mine", folder).cost is None
+    prices.write_text("currency: EUR\nper_hour: {others: {value: 2, source: a list}}\n")
+    assert refusal(folder).startswith("unknown profile in prices.yaml 'others'; valid: other, ")
     prices.write_text("currency: EUR\nper_hour: {mine: {value: 2}}\n")
     assert refusal(folder).startswith("prices.yaml: per_hour.mine.source: ")
     prices.unlink()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from labkit.errors import UserError, nearest_first, one_of, unknown
 from labkit.timing.blocks import Timing as _Timing
@@ -116,7 +116,7 @@ class Prices(_Part):
     """
 
     currency: Annotated[str, Field(min_length=3, max_length=3)]
-    per_hour: dict[str, Sourced]
+    per_hour: Annotated[dict[str, Sourced], BeforeValidator(lambda prices: {} if prices is None else prices)]
 
 
 class Profile(_Part):
@@ -295,11 +295,12 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
     except ValidationError as error:
         problems = "; ".join(map(_explain, error.errors()))
         raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
-    return profile.model_copy(update={"cost": _cost_of(profile, params.parent / PRICES)})
+    return profile.model_copy(update={"cost": _cost_of(profile, params)})
 
 
-def _cost_of(profile: Profile, path: Path) -> Cost | None:
+def _cost_of(profile: Profile, params: Path) -> Cost | None:
     """Return the price of a profile's hour if the user has entered it. Raise UserError for a file of another form."""
+    path = params.parent / PRICES
     if not path.is_file():
         return None
     try:
@@ -307,6 +308,8 @@ def _cost_of(profile: Profile, path: Path) -> Cost | None:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise UserError(f"{PRICES}: {problems}. prices.example.yaml has the form.") from error
+    for name in prices.per_hour:
+        one_of(f"profile in {PRICES}", name, {*profile_names(params), "cpu"})
     own, machine = prices.per_hour.get(profile.name), prices.per_hour.get("cpu")
     if own is None:
         return None

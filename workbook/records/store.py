@@ -67,15 +67,23 @@ class Store:
         return sorted({path.name.partition(".")[0] for path in paths if path.stat().st_size})
 
     def append(self, record: Record) -> None:
-        """Append one record and flush it to the disk. Drop the remains of a broken write first."""
+        """Append one record and flush it to the disk. Drop the remains of a broken write first.
+
+        Raise LabkitError for a record that could not be read again: it would make the whole file unreadable.
+        """
         import fcntl  # not at the top: Windows, which lacks it, can read records
 
+        line = record.line()
+        try:
+            parse_line(line)
+        except ValueError as error:
+            raise LabkitError(f"a record of {record.study} can't be kept ({error}); nothing was written.") from error
         path = self._unpack(record.host, record.study)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             _mend_tail(file)
-            data = (record.line() + "\n").encode()
+            data = (line + "\n").encode()
             while data:  # a full disk may take a part, and fail only at the next write
                 data = data[os.write(file.fileno(), data) :]
             os.fsync(file.fileno())

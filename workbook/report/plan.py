@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from labkit.errors import UserError
+from labkit.errors import UserError, unknown
 from workbook.hardware.frameworks import missing_from, title_of
 from workbook.paths import notebook_of
 from workbook.records import Record
@@ -105,6 +105,8 @@ def chosen_studies(names: str, network: str = "") -> list[str]:
     if not names.strip():
         return [study for study in available if study != YOUR_NETWORK or network]
     chosen = [find_study(name.strip()).id for name in names.split(",") if name.strip()]
+    if not chosen:
+        raise unknown("study", names, STUDIES)
     if both := [study for study in chosen if study in OF_ALL]:
         raise UserError(f"{both[0]} measures nothing: `make compare` makes it from the records of all profiles.")
     return [study for study in available if study in chosen]

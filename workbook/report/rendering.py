@@ -237,7 +237,8 @@ def _next(profile: Profile, failed: Collection[str], is_last: bool) -> str:
     names = ",".join(STUDIES[study].name for study in failed)
     return (
         "Their pages say why; measurements and all other pages are kept. When the cause is mended, "
-        f"`make render HW={profile.name} STUDY={names}` makes these pages again, and `make report` measures the rest."
+        f"`make render HW={profile.name} STUDY={names}` makes these pages again, and the same `make report` measures "
+        "the rest."
     )
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit.errors import LARGEST_WHOLE, UserError
 from labkit.models import open_network
 from labkit.models.networks import TASKS
 from workbook.records import Record
@@ -34,8 +34,11 @@ def sizes(text: str | None, usual: Sequence[int]) -> list[int]:
     ([32, 256], [8])
     """
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(f"BATCH={text} is no list of batch sizes; valid: whole numbers with commas, such as 32,256.")
+    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= LARGEST_WHOLE for part in parts):
+        raise UserError(
+            f"BATCH={text} is no list of batch sizes; valid: whole numbers with commas, such as 32,256, of at most "
+            f"{LARGEST_WHOLE:,}."
+        )
     return list(dict.fromkeys(map(int, parts))) or list(usual)
 
 
