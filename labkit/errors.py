@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 PACKAGES = [str(Path(__file__).parent)]  # IPython shows no line of these folders; a package on top adds its own
 LONGEST = 2_000  # characters of a message
-LARGEST_WHOLE = 2**31 - 1  # of what a user asks for; records hold integers of 64 bits
+LARGEST_WHOLE = 2**53 - 1  # of what a user asks for: floats hold it exactly, and the 64 bits of records leave room
 
 
 class LabkitError(Exception):

@@ -170,6 +170,7 @@ def test_counts_of_other_classifiers_are_the_published_ones(name: str, parameter
     ("options", "reason"),
     [
         ({"image_px": "64"}, "image_px is '64'; use a whole number"),
+        ({"image_px": 10**20}, "use a whole number of at most"),
         ({"classes": 0}, "classes is 0"),
         ({"aux": True}, "aux=True is for googlenet and inception_v3"),
         ({"head": "head512"}, "head='head512' is for VGGs at 32 pixels"),
