@@ -357,7 +357,7 @@ def _why_not_written(error: OSError) -> str | None:
             f"same command again (without FORCE=1), which continues."
         )
     if error.errno in NOT_WRITABLE and Path(str(error.filename)).is_relative_to(folder):
-        why = "it is a link to no folder" if error.errno == errno.EEXIST else error.strerror
+        why = "a file or a lost link is in its place" if error.errno == errno.EEXIST else error.strerror
         return (
             f"{error.filename} can't be written ({why}). Make it writable, or set LABKIT_REPORTS to a "
             f"folder that is, and run the same command again."

@@ -298,7 +298,7 @@ def columns(answers: pd.DataFrame, currency: str, metric: str = RATE) -> dict[st
         ends = {end: answers.get(f"{name}_{end}".strip("_"), NAN) for end in ("low", "high")}
         cells = answers[["device_name", "basis", "reason"]].assign(value=answers[name or "value"], **ends)
         if name == "energy":
-            cells["reason"] = cells["reason"].mask(cells["basis"] == MEASURED, "no run measured its energy")
+            cells["reason"] = cells["reason"].mask(cells["basis"] == MEASURED, "not measured in this mode")
         if cells["value"].notna().any() or not name:
             shown[title] = (cells, name or metric)
     texts = {"bound by": "bound_by", "keeps the limits": "fits"}

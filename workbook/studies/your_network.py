@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import chain
 
 import pandas as pd
 
-from labkit.errors import LARGEST_WHOLE, UserError
+from labkit.errors import UserError
 from labkit.models import open_network
 from labkit.models.networks import TASKS
 from workbook.records import Record
@@ -34,11 +35,9 @@ def sizes(text: str | None, usual: Sequence[int]) -> list[int]:
     ([32, 256], [8])
     """
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= LARGEST_WHOLE for part in parts):
-        raise UserError(
-            f"BATCH={text} is no list of batch sizes; valid: whole numbers with commas, such as 32,256, of at most "
-            f"{LARGEST_WHOLE:,}."
-        )
+    if not all(re.fullmatch("[1-9][0-9]{0,8}", part) for part in parts):
+        valid = "whole numbers of up to nine digits with commas between them, such as 32,256"
+        raise UserError(f"BATCH={text!s:.40} is no list of batch sizes; valid: {valid}.")
     return list(dict.fromkeys(map(int, parts))) or list(usual)
 
 
