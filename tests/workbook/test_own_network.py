@@ -371,7 +371,7 @@ def test_a_report_has_the_study_with_a_network_alone() -> None:
             measured_studies(names, network)
 
 
-@pytest.mark.parametrize("text", ["many", "0", "-3", "2.5", "8;16", "9" * 20, "9" * 5000, "٨"])
+@pytest.mark.parametrize("text", ["many", "0", "-3", "2.5", "8;16", ",", "9" * 20, "9" * 5000, "٨"])
 def test_batch_sizes_that_are_none_get_one_sentence(text: str) -> None:
     with pytest.raises(UserError, match="no list of batch sizes"):
         sizes(text, [8])

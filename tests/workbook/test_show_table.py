@@ -159,6 +159,9 @@ def test_the_base_of_a_comparison_ran_and_has_none(compare: Callable[..., pd.Dat
         shown = table(rows, "batch", {"rate": "images_per_s", "gain": gains})
         assert shown.reasons == {(0, "gain"): NO_RATIO}
         assert not page(shown).select("details")
+    failed = data.assign(images_per_s=[NAN, 2000.0], status=["oom", "ok"], reason=["too large", None])
+    gains = compare(failed, "images_per_s", over={"batch": 1}, by=["batch"])
+    assert table(failed, "batch", {"gain": gains}).reasons[0, "gain"] == "out of memory: too large"
 
 
 def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:

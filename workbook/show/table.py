@@ -236,7 +236,8 @@ def _explained(
 ) -> pd.DataFrame:
     """Return the cells of a given table with the reasons that the table lacks: those of the rows of `data`.
 
-    The row that all others are compared with has no ratio, whether it has a value or not.
+    The row that all others are compared with has no ratio, even if some of its runs were withdrawn. If it has no value,
+    its own reason stays.
     """
     names = list(keys.columns)
     if given is None or data.empty or not set(names) <= set(data.columns):
@@ -244,8 +245,10 @@ def _explained(
     comparison, _, metric = "".join(quantities_of(given)[:1]).rpartition(" of ")
     reasons = keys.merge(reasons_of(data, names, metric or form), on=names, how="left")["reason"]
     base = given.attrs.get(BASE, {})
-    if base and set(base) <= set(names):
-        reasons = reasons.mask((keys[list(base)] == pd.Series(base)).all(axis=1), NO_RATIO)
+    if base and set(base) <= set(names) and metric in data:
+        measured = keys.merge(data.dropna(subset=[metric])[names].drop_duplicates(), how="left", indicator=True)
+        is_base = (keys[list(base)] == pd.Series(base)).all(axis=1)
+        reasons = reasons.mask(is_base & (measured["_merge"] == "both"), NO_RATIO)
     plain = cells["reason"].isin(["", *_PLAIN])
     unpaired = cells["reason"] if not metric else NO_RATIO if comparison else NOT_MEASURED
     return cells.assign(reason=cells["reason"].mask(plain, reasons.mask(reasons.isin(_PLAIN), unpaired)))

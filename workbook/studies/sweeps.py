@@ -58,6 +58,8 @@ def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str], rate: str
     >>> rows = pd.DataFrame({"batch": 64, "mode": ["strict FP32", "CUDA graph"], "images_per_s": [40.0, 90.0]})
     >>> fastest(rows, ["batch"], ["mode"])["mode"].tolist()
     ['CUDA graph']
+    >>> fastest(rows.assign(samples_per_s=[9.0, 4.0]), ["batch"], ["mode"], "samples_per_s")["mode"].tolist()
+    ['strict FP32']
     """
     rates = frame.assign(rate=np.log(frame[rate])).groupby([*by, *of], sort=False, as_index=False)
     ranked = rates["rate"].mean().sort_values("rate", ascending=False, kind="stable")
