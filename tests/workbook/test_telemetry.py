@@ -56,6 +56,7 @@ from workbook.trials.trial import Trial
 FAKE_NVML = ROOT / "tests" / "fake_nvml"
 BLOCK_S = 0.1
 SECOND_S = 1.1  # a little more than the longest period of 1 s, so that each sensor is read again
+LATE_S = 0.2  # a reading is stamped after its call, and a busy machine can stop the process between the two
 GPM = {sensor.metric for sensor in GPM_SENSORS}
 NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
 
@@ -364,15 +365,14 @@ def test_a_reading_that_fails_for_a_while_is_a_gap_and_not_0(troubled: Sampled) 
     failed = gaps(troubled, "gpu0")
     assert set(failed) == {"power_w"} | NVLINK, "sensors read by other functions went on"
     start, end, reason = failed["power_w"]
-    assert 0.5 < start <= 1.0 < 2.2 <= end < 2.9
+    assert 0.5 < start <= 1 + LATE_S < 2.2 <= end < 2.9
     assert reason == "Timeout"
     power = troubled.metrics("gpu0")["power_w"]
     assert power.low == power.mean == power.high == 500
     longest_s = max(there - here for here, there, _ in failed.values())
     assert troubled.telemetry.windows["timed"].gap_s["gpu0"] == pytest.approx(longest_s)
     readings = troubled.recording.series["gpu0", "power_w"]
-    zero = troubled.marks.blocks[0][0]
-    assert not [at for at in readings.times_s - zero if start < at < end]
+    assert not [at for at in readings.times_s - troubled.marks.blocks[0][0] if start < at < end]
     assert readings.values.min() == 500
 
 
@@ -383,7 +383,7 @@ def test_a_gpu_that_is_lost_and_returns_has_a_gap_in_every_metric(troubled: Samp
     read = {metric for of, metric in troubled.recording.series if of == source}
     assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(failed) <= read | {"memory_clock_hz"}
     start, end, _ = failed["power_w"]
-    assert 0.5 < start <= 1.0 < 1.8 <= end < 3.3, "the GPU is opened again after at most about 1 s"
+    assert 0.5 < start <= 1 + LATE_S < 1.8 <= end < 3.3, "the GPU is opened again after at most about 1 s"
     assert troubled.recording.series[source, "power_w"].times_s[-1] > troubled.marks.blocks[0][0] + end
     chip = troubled.devices[int(source[-1])].chip
     power = troubled.metrics(source)["power_w"]
@@ -414,7 +414,7 @@ def test_a_sensor_that_stops_being_supported_has_a_gap_and_is_not_missing(troubl
     failed = gaps(troubled, "gpu5")
     assert set(failed) == {"sm_clock_hz", "memory_clock_hz"}
     start, end, reason = failed["sm_clock_hz"]
-    assert start <= 1.0 < 3.2 < end, "the gap lasts to the end"
+    assert start <= 1 + LATE_S < 3.2 < end, "the gap lasts to the end"
     assert reason == NOT_SUPPORTED
 
 
