@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import workbook.report  # noqa: F401 - spares the tests that import nbformat seconds, as its first lines say
 from tests import commands
+from tests.committed import committed_reports
 from tests.once import once
 from tests.processes import nothing_left_running
 
@@ -217,6 +218,12 @@ def _nothing_of_the_user_is_touched(
 def report() -> Path:
     """Return the folder of the CPU's report."""
     return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the committed records those of the reports."""
+    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ import torch
 from labkit.data import DataSet, open_data
 from labkit.models import build
 from tests.keras_beside_torch import settle, shorten_resnet50
+from tests.prepared import checked
 from workbook.engines.comparison import damp
 from workbook.engines.keras import reference
 from workbook.engines.keras.back_end import make_training
@@ -150,10 +151,7 @@ def dropout() -> dict[str, Any]:
     """Return the gate's losses without dropout, the first step's loss with dropout, and the dropout rates."""
     engine = "xla" if FRAMEWORK == "keras-jax" else "eager"
     dropping = replace(trial(engine, batch=4, classes=1000), model="vgg16", head="head512")
-    workload: Any = build_workload(dropping, images())
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
+    workload = checked(dropping, images())
     rates = [layer.rate for layer in workload.training.model.layers if isinstance(layer, keras.layers.Dropout)]
     return {"gate": workload.facts["gate"], "first": workload.facts["first_loss"], "rates": rates}
 

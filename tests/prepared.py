@@ -13,17 +13,21 @@ from workbook.trials.trial import Trial
 from workbook.workloads import build_workload
 
 
-def prepared(trial: Trial, data: DataSet) -> Any:
-    """Return the trial's workload after its preparations and before its first step."""
-    workload = build_workload(trial, data)
-    for _, prepare in workload.preparations():
-        prepare()
+def prepare(workload: Any) -> Any:
+    """Prepare a workload for its first step, and return it."""
+    for _, preparation in workload.preparations():
+        preparation()
     return workload
 
 
-def checked(trial: Trial, data: DataSet) -> Any:
+def prepared(trial: Trial, data: DataSet | None, *, network: str | None = None) -> Any:
+    """Return the trial's workload after its preparations and before its first step."""
+    return prepare(build_workload(trial, data, network=network))
+
+
+def checked(trial: Trial, data: DataSet | None, *, network: str | None = None) -> Any:
     """Return the trial's prepared workload after it has passed its gate."""
-    workload = prepared(trial, data)
+    workload = prepared(trial, data, network=network)
     workload.check()
     return workload
 

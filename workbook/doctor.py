@@ -56,6 +56,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
 def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
     try:
         detected = detect(host)
+        fitting = [name for name in profile_names() if other_hardware(load_profile(name), host) is None]
     except UserError as error:
         yield False, str(error)
         return
@@ -63,7 +64,6 @@ def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield None, "No profile matches this GPU: `make report` writes one; `make profile` writes it without measuring."
         return
     yield True, f"`make report` will use the profile {detected.name!r}: {detected.title}."
-    fitting = [name for name in profile_names() if other_hardware(load_profile(name), host) is None]
     alternatives = [name for name in fitting if name != detected.name]
     if alternatives:
         yield None, f"Other profiles that match: {', '.join(alternatives)} (HW=…)."

@@ -56,7 +56,7 @@ from workbook.trials.trial import (
     thread_counts,
     without_data,
 )
-from workbook.words import MISSING, configuration_name, heading, label, mode_name
+from workbook.words import MISSING, configuration_name, heading, label, mode_name, plural
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -276,7 +276,7 @@ class OpenStudy(Planner):
             shown[heading(name)] = [label(name, value) for value in shown[heading(name)]]
         passes = sorted(set(passes_by_key(trials, self.profile, self.scale).values()))
         runs = " or ".join(map(str, passes))
-        counts = f"{_number_of(len(frame), 'configuration')}, {runs} run{'s' * (passes[-1] > 1)}"
+        counts = f"{plural(len(frame), 'configuration')}, {runs} run{'s' * (passes[-1] > 1)}"
         counts += " each" * (len(frame) > 1)
         return Table(shown, shown, f"{counts}. {caption}", len(keys))
 
@@ -319,7 +319,7 @@ class OpenStudy(Planner):
         without = records.without_records(trials)
         if not without or not records:  # tables and figures of a study without any record say so
             return
-        number = _number_of(len(records.by_trial), "recorded configuration")
+        number = plural(len(records.by_trial), "recorded configuration")
         has = f"{self.study.id} of {self.profile.name} has {number} at scale {records.scale}."
         has = f"{has} {_nearest(records, without)}"
         if len(without) < len(trials):
@@ -365,10 +365,6 @@ def _printed() -> Progress:
     return show
 
 
-def _number_of(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _nearest(records: StudyRecords, without: Sequence[Trial]) -> str:
     """Return a sentence: how the recorded configurations nearest to trials without a record differ from them."""
     texts = []
@@ -404,7 +400,7 @@ def _warn_of_uneven(records: StudyRecords) -> None:
     if uneven:
         lines = [*uneven[:MOST_UNEVEN], *(["and others"] if len(uneven) > MOST_UNEVEN else [])]
         warnings.warn(
-            f"the times of {len(uneven)} of {_number_of(len(runs), 'run')} are uneven. Other load on this machine is a "
+            f"the times of {len(uneven)} of {plural(len(runs), 'run')} are uneven. Other load on this machine is a "
             "possible cause.\n" + "\n".join(lines) + "\nTo measure again, call `lab.store.move_aside(lab.study.id, "
             "lab.host.id, lab.scale)` and then `lab.measure(trials)`. The first call moves all records of the study at "
             "this scale into the folder `aside`, also those of a report.",

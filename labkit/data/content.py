@@ -12,6 +12,7 @@ import re
 import tarfile
 import zipfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 _TORCH = "a file of torch.save"
@@ -82,13 +83,11 @@ def _of_zip(file: Path) -> str:
 
 def _of_tar(file: Path) -> str:
     endings: Counter[str] = Counter()
-    try:
-        with tarfile.open(file, "r:") as archive:
-            while sum(endings.values()) < _MEMBERS and (member := archive.next()):
-                if member.isfile():
-                    endings[Path(member.name).suffix or member.name] += 1
-    except Exception:  # noqa: BLE001, S110 - tarfile raises nearly anything; members before the damage tell the kind
-        pass
+    # tarfile raises nearly anything; members before the damage tell the kind
+    with suppress(Exception), tarfile.open(file, "r:") as archive:
+        while sum(endings.values()) < _MEMBERS and (member := archive.next()):
+            if member.isfile():
+                endings[Path(member.name).suffix or member.name] += 1
     return f"a tar archive of files that end in {_listed([*endings])}"
 
 

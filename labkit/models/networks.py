@@ -17,6 +17,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,9 +137,15 @@ def _executed(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the file must not end the process that reads it
-        line, why = (f", line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
-        raise UserError(f"{path.name}{line} cannot be executed: {type(error).__name__}: {why}") from error
+        failed = f"{path.name}{line_of(path, error)} cannot be executed"
+        raise UserError(f"{failed}: {type(error).__name__}: {error}") from error
     return module
+
+
+def line_of(path: Path | None, error: BaseException) -> str:
+    """Return " (line N)", the last line of a file that an error came from; empty if it came from none of its lines."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""
 
 
 def _check_signature(path: Path, name: str, function: Any) -> None:

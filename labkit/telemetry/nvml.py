@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from labkit.sensors import GPM_PERIOD_S, GPM_SENSORS, GPU_SENSORS, POLLED_POWER_PERIOD_S
@@ -107,10 +108,8 @@ class Device:
         if now < self._next_reopen_s:
             return
         self._next_reopen_s = now + REOPEN_S
-        try:
+        with suppress(self.nvml.NVMLError):
             self.nvml.nvmlShutdown()  # nvmlInit reopens the driver only after this
-        except self.nvml.NVMLError:
-            pass
         Device.openings += 1
         try:
             self.nvml.nvmlInit()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -95,10 +96,8 @@ class TelemetryProcess:
         """Kill the process and wait a moment: a process that hangs in a driver dies only when the driver lets it."""
         if self._process is not None:
             self._process.kill()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(CATCH_UP_S)
-            except subprocess.TimeoutExpired:
-                pass
 
     def _start(self) -> None:
         arguments = []

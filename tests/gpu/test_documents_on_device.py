@@ -12,12 +12,12 @@ from labkit.data import DataSet
 from labkit.data.loaders import ResidentLoader, in_order
 from labkit.models import count
 from tests.gpu.test_on_device import run
+from tests.prepared import checked
 from workbook.hardware.host import this_host
 from workbook.records import Epochs
 from workbook.reuters import open_documents
 from workbook.reuters.newswires import WORDS
 from workbook.trials.trial import Trial
-from workbook.workloads import build_workload
 from workbook.workloads._inputs import Unpacked
 
 pytestmark = pytest.mark.gpu
@@ -67,8 +67,5 @@ def test_two_gpus_train_the_network_in_every_arrangement(documents: DataSet, tmp
 
 def test_bf16_and_the_fused_update_pass_the_gate(documents: DataSet) -> None:
     trial = Trial(model="mlp512", data=documents.name, classes=46, optimizer="sgd_fused", precision="bf16")
-    workload = build_workload(trial, documents)
-    for _, prepare in workload.preparations():  # type: ignore[attr-defined]
-        prepare()
-    workload.check()
+    workload = checked(trial, documents)
     assert workload.facts["gate"]["change_difference"] <= workload.facts["gate"]["change_tolerance"]

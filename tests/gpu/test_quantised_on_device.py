@@ -8,11 +8,11 @@ import pytest
 
 from labkit.models import open_network
 from labkit.timing import CudaClock
+from tests.prepared import checked
 from workbook.paths import ROOT
 from workbook.trace import memory_of_step
 from workbook.trials.own_module import source_hash_of_file
 from workbook.trials.trial import NO_DATA, Trial
-from workbook.workloads import build_workload
 
 pytest.importorskip("torchao")
 pytestmark = pytest.mark.gpu
@@ -39,10 +39,7 @@ def test_a_captured_decode_step_with_quantised_weights_passes_its_gate(precision
         batch=32,
         data=NO_DATA,
     )
-    workload = build_workload(trial, None, network=str(file))
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
+    workload = checked(trial, None, network=str(file))
     assert workload.facts["gate"]["answer_difference"] > 0
     assert workload.facts["weight_traffic_bytes_per_step"] < 0.7 * workload.facts["parameter_bytes"]
     traced = memory_of_step(workload.step, CudaClock(), workload.held, on_gpu=True)

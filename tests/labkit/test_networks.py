@@ -48,8 +48,9 @@ def test_a_file_is_built_fed_and_trained_with_the_files_beside_it(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def build(:", "line 1"),
-        ("import not_there_at_all", "ModuleNotFoundError"),
+        ("def build(:", "(mine.py, line 1)"),
+        ("import not_there_at_all", "mine.py (line 1) cannot be executed: ModuleNotFoundError"),
+        ("import json\n\njson.loads('{')", "mine.py (line 3) cannot be executed: JSONDecodeError"),
         ("raise SystemExit(0)", "SystemExit"),
         ("def batch(size, device): ...\ndef loss(network, batch): ...", "lacks build()"),
         ("def build(): ...\ndef batch(size, device): ...", "loss(network, batch) or predict(network, batch)"),

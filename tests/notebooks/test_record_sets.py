@@ -33,7 +33,7 @@ from workbook.paths import ROOT
 from workbook.records import Record, short_hash
 from workbook.registry import METRICS, OF_ALL, STUDIES, WHICH_DEVICE, YOUR_NETWORK
 from workbook.report.pages import write_site
-from workbook.results import Results
+from workbook.results import Results, reports_folder
 from workbook.results.load import REPORT_VARIABLE
 from workbook.trials.trial import SUSTAINED_WINDOWS
 
@@ -282,25 +282,23 @@ def main_of(path: Path) -> str:
     return str(main)
 
 
-def test_a_page_names_the_networks_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_names_the_networks_that_were_measured() -> None:
     def without_the_papers(records: list[Record]) -> list[Record]:
         trials = [(record, record.as_trial) for record in records]
         return [
             record for record, trial in trials if trial.workload != "train" or trial.model in ("resnet152", "vgg19")
         ]
 
-    write_records(tmp_path, "h200", "01_training", without_the_papers)
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    write_records(reports_folder(), "h200", "01_training", without_the_papers)
     outputs = shown_by(ROOT / "notebooks" / "01_training.ipynb", hw="h200", mode="render")
     text = BeautifulSoup(" ".join(outputs["answer"] + outputs["figure"] + outputs["more"]), "html.parser").get_text(" ")
     assert "ResNet-152" in text and "VGG-19" in text
     assert "ResNet-50" not in text and "VGG-16" not in text
 
 
-def test_the_comparison_can_name_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparison_can_name_another_network() -> None:
     for hw in ("h100", "h200"):
-        write_records(tmp_path, hw, "01_training", lambda records: records)
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+        write_records(reports_folder(), hw, "01_training", lambda records: records)
 
     def named(source: str) -> str:
         return source.replace('model, chosen = "resnet50"', 'model, chosen = "vgg16"')
@@ -313,9 +311,8 @@ def test_the_comparison_can_name_another_network(tmp_path: Path, monkeypatch: py
     assert re.search(readings, answer)
 
 
-def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_records(tmp_path, "h200", "02_batch_size", lambda records: records)
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+def test_the_batch_size_page_can_name_another_network() -> None:
+    write_records(reports_folder(), "h200", "02_batch_size", lambda records: records)
 
     def named(source: str) -> str:
         return source.replace('one_of_column(timed, "model", *sweep["swept"])', '"resnet152"')
@@ -325,7 +322,7 @@ def test_the_batch_size_page_can_name_another_network(tmp_path: Path, monkeypatc
     assert re.search(r"strict FP32 trains\s+ResNet-152 .* times .*and VGG-16 .* as fast as at batch 64", answer)
 
 
-def test_the_power_page_tells_how_a_minute_of_training_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_power_page_tells_how_a_minute_of_training_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_a_minute(records: list[Record]) -> list[Record]:
         first = next(record for record in records if record.trial["engine"] == "compile+graph")
         trial = replace(first.as_trial, image_px=224, energy_windows=SUSTAINED_WINDOWS)
@@ -334,8 +331,7 @@ def test_the_power_page_tells_how_a_minute_of_training_ends(tmp_path: Path, monk
         plan = records[-1].planned.model_copy(update={"passes": planned})
         return [record.model_copy(update={"planned": plan}) for record in [*records, made]]
 
-    write_records(tmp_path, "h200", "04_power", with_a_minute)
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    write_records(reports_folder(), "h200", "04_power", with_a_minute)
     monkeypatch.setattr("scrapbook.glue", lambda *_: None)
     shown = shown_by(ROOT / "notebooks" / "04_power.ipynb", hw="h200", mode="render")
     (ends,) = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.workbook.test_site import (
     B,
     assert_sound,
     executed,
+    failed,
     parsed,
     passes_of,
     put,
@@ -293,6 +294,15 @@ def test_rendering_without_a_profile_makes_all_recorded_sites(
         assert "It was rendered." in (rendering.report.parent / name / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("commit", "warns"), [(None, True), ("c0ffee123456+", True), ("c0ffee123456", False)])
+def test_a_plan_says_whether_its_records_will_be_pooled(
+    rendering: Rendering, capsys: pytest.CaptureFixture[str], commit: str | None, warns: bool
+) -> None:
+    rendering.patch.setattr(make, "this_host", lambda **_: replace(HERE, commit=commit))
+    make.make_plan(Request(hw="cpu", study="gan", scale="smoke"))
+    assert ("never pooled" in capsys.readouterr().out) is warns
+
+
 def test_rendering_without_any_records_gets_one_sentence(tmp_path: Path) -> None:
     with reporting(tmp_path, []), pytest.raises(UserError, match="no profile has records"):
         make_render(Request())
@@ -318,6 +328,14 @@ def test_a_failing_notebook_does_not_stop_the_other(
     assert rendering.ends(lambda _: Execution(None)) == 0
     said = capsys.readouterr().out
     assert said.count("its page had failed before, and is repaired") == 1
+
+
+def test_a_study_without_a_result_on_this_machine_fails_when_it_is_rendered_too(rendering: Rendering) -> None:
+    ran_out = failed(POWERED[0], 1, "CUDA out of memory", POWERED, host=HERE.id, study=POWER)
+    put(rendering.report.parent, "h200", [ran_out])
+    assert rendering.ends(lambda _: Execution(None)) == 1
+    run = read_runs(rendering.report)[POWER]
+    assert run.status == "failed" and "not one of 1 trials gave a result; the first: CUDA" in str(run.reason)
 
 
 def test_the_page_of_a_failed_study_names_the_cell_and_the_records(rendering: Rendering) -> None:

@@ -105,8 +105,7 @@ def test_a_row_names_both_metrics_that_a_claim_compares_and_the_study_of_its_val
     assert not any(word in label for label in labels for word in code_words)
 
 
-def test_the_readme_has_the_batch_size_that_is_the_most_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+def test_the_readme_has_the_batch_size_that_is_the_most_accurate(committed: None) -> None:
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     said = r"After (\d+) s of training, ResNet-18 is more accurate with batch (\d+) than with (\d+) \(synthetic"
     told = re.search(said, text)
@@ -131,10 +130,7 @@ def test_an_interval_over_hosts_names_records_of_just_its_hosts(findings: dict[s
     assert partial, "some host ran one side alone"
 
 
-def test_a_pages_gain_over_machines_is_that_of_the_verdict(
-    findings: dict[str, Findings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+def test_a_pages_gain_over_machines_is_that_of_the_verdict(findings: dict[str, Findings], committed: None) -> None:
     results = load("h200", "today")
     frame = results.frame()
     equals = machines.of_equals(results.frame(hosts="all"), frame)

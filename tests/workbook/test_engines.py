@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from labkit.data import DataSet, Split, open_data
 from labkit.data.order import EpochOrder, Shard
 from tests import bf16
-from tests.prepared import loading, prepared
+from tests.prepared import loading, prepare, prepared
 from workbook.errors import GateError
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload, build_workload
@@ -453,8 +453,7 @@ def test_the_gates_copies_are_freed_before_memory_is_counted(digits: DataSet) ->
     """They must not wait for the garbage collector, which runs after the peak is reset."""
     workload: Any = build_workload(TUNED, digits)
     reference = weakref.ref(workload._reference.model)
-    for _, prepare in workload.preparations():
-        prepare()
+    prepare(workload)
     assert reference() is None
     workload.check()
     assert workload.training._initial is None, "a trial that times blocks never restarts: it keeps no initial weights"

@@ -9,7 +9,6 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from tests.committed import committed_reports
 from workbook.claims.evidence import FEWEST_RUNS
 from workbook.paths import ROOT
 from workbook.results import load
@@ -17,6 +16,7 @@ from workbook.studies import machines
 from workbook.studies.sweeps import OPTIMISED, ORDINARY, beside_references
 from workbook.words import STRICT, VAGUE_DIGITS, digits_of, number
 
+pytestmark = pytest.mark.usefixtures("committed")
 WIDER = 0.1  # by which a stated range may exceed that of the records
 Range = tuple[float, float, int]  # lowest, highest, machines
 
@@ -114,11 +114,6 @@ def problem(text: str, pattern: str, range_of: Callable[[], Range]) -> str:
     if stated[0][0] < low * (1 - WIDER) or stated[1][0] > high * (1 + WIDER):
         return f"wider than {low:.3g} to {high:.3g}"
     return "" if COUNTS[told["count"].lower()] == machines else f"{machines} machines have it"
-
-
-@pytest.fixture(autouse=True)
-def committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
 
 
 @pytest.mark.parametrize(("pattern", "range_of"), FINDINGS)

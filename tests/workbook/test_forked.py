@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faulty.campaign import listed_for, records, run, trial
-from tests.processes import is_forked, nothing_left_running, workers_now
+from tests.processes import eventually, is_forked, nothing_left_running, workers_now
 from workbook.paths import ROOT
 from workbook.runner import forked
 from workbook.runner.forked import ForkedWorker, ParentGone, end_parent
@@ -100,7 +100,8 @@ def test_a_forked_worker_that_hangs_ends_with_its_children(tmp_path: Path) -> No
 @pytest.mark.usefixtures("empty_pytorch")
 def test_without_its_parent_a_worker_ends_and_the_others_start_by_themselves(tmp_path: Path) -> None:
     worker = ForkedWorker(RUN, os.environ, tmp_path / "log")
-    assert worker.pid in [process.pid for process in workers_now() if is_forked(process)]
+    # A worker names itself after its parent has answered.
+    assert eventually(lambda: worker.pid in [process.pid for process in workers_now() if is_forked(process)])
     worker._parent._process.kill()
     worker._parent._process.wait()
     assert worker.poll() == -signal.SIGKILL

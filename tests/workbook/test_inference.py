@@ -15,7 +15,7 @@ from labkit.data import DataSet
 from labkit.errors import UserError
 from labkit.timing import HostClock, time_queries
 from tests import bf16
-from tests.prepared import prepared
+from tests.prepared import prepare, prepared
 from workbook.errors import GateError, Unsupported
 from workbook.records.record import PACKED_FROM, Queries
 from workbook.trials.trial import Trial
@@ -61,8 +61,7 @@ def test_the_reference_chooses_no_algorithms_for_the_timed_steps(digits: DataSet
     seen = []
     flags = torch.backends.cudnn
     workload._plain.register_forward_hook(lambda *_: seen.append((flags.deterministic, flags.benchmark)))
-    for _, prepare in workload.preparations():
-        prepare()
+    prepare(workload)
     assert set(seen) == {(True, False)}, "PyTorch keeps the algorithms of deterministic steps apart"
     assert not flags.deterministic and flags.benchmark
 

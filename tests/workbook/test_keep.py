@@ -14,13 +14,6 @@ from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
 from workbook.report import keep
 from workbook.report.keep import pack_records
-from workbook.results import reports_folder
-
-
-@pytest.fixture
-def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
-    return reports_folder() / "cpu"
 
 
 def test_every_file_of_a_profile_is_packed_and_the_total_is_printed(report: Path) -> None:

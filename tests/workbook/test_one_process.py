@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.errors import UserError  # noqa: E402
 from labkit.models import build  # noqa: E402
+from tests.prepared import prepare  # noqa: E402
 from workbook.engines import training as engines_training  # noqa: E402
 from workbook.engines.exchange.data_parallel import InParts, split_over_devices  # noqa: E402
 from workbook.errors import GateError, Unsupported  # noqa: E402
@@ -129,9 +130,7 @@ def through_the_gate(
         return network, {}
 
     monkeypatch.setattr(engines_training, "split_over_devices", split)
-    workload = TrainWorkload(two_devices(model, data), data, adapt=narrow)
-    for _, prepare in workload.preparations():
-        prepare()
+    workload = prepare(TrainWorkload(two_devices(model, data), data, adapt=narrow))
     workload.check()
     return workload
 

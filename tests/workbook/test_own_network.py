@@ -17,6 +17,7 @@ from labkit.models import open_network
 from labkit.models.networks import TASKS
 from labkit.timing import HostClock
 from tests.faulty.campaign import HOST, tiny_profile, trial
+from tests.prepared import checked, prepare
 from workbook.engines.own_flop import attention, counted_flop
 from workbook.engines.own_network import OwnStep
 from workbook.engines.quantised import inductor_options, quantise
@@ -70,9 +71,7 @@ def trial_of(name: str, **fields: object) -> Trial:
 
 def prepared(name: str, **fields: object) -> None:
     """Do what a worker does before it times a trial."""
-    workload = build_workload(trial_of(name, **fields), None, network=name)
-    for _, prepare in workload.preparations():
-        prepare()
+    workload = prepare(build_workload(trial_of(name, **fields), None, network=name))
     workload.step()
     workload.check()
 
@@ -88,9 +87,7 @@ def test_the_mode_of_a_prediction_has_the_weights_of_its_eager_steps(tmp_path: P
     name = file_with(tmp_path, "def build(): calls.append('build'); return nn.Linear(4, 1)")
     network = open_network(name)
     workload = OwnWorkload(trial_of(name, workload="own_prediction", optimizer="sgd_fused"), network, training=False)
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
+    prepare(workload).check()
     assert network.build.__globals__["calls"] == ["build"]
     assert workload._initial == []
 
@@ -106,10 +103,7 @@ def test_int8_weights_predict_nearly_what_bf16_weights_do_and_are_half_as_large(
     facts = {}
     for precision in ("bf16", "int8"):
         asked = trial_of(name, workload="own_prediction", precision=precision, memory_format="channels_last")
-        workload = cast(OwnWorkload, build_workload(asked, None, network=name))
-        for _, prepare in workload.preparations():
-            prepare()
-        workload.check()
+        workload = checked(asked, None, network=name)
         facts[precision] = workload.facts
         weights = memory_of_step(workload.step, HostClock(), workload.held, on_gpu=False).weights
         assert weights == facts[precision]["weight_traffic_bytes_per_step"], "a traced step counts the same bytes"
@@ -176,24 +170,22 @@ def build(): return Graph()
 @pytest.mark.parametrize("text", [NESTED, SPARSE, GRAPH])
 def test_samples_of_any_layout_are_measured_without_a_false_count_of_flop(tmp_path: Path, text: str) -> None:
     name = file_with(tmp_path, text)
-    workload = build_workload(trial_of(name), None, network=name)
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
+    workload = checked(trial_of(name), None, network=name)
     assert workload.flop_per_step is None, "PyTorch's counter fails for nested samples, and counts 0 for sparse ones"
     assert workload.facts["image_bytes"] > 0
 
 
 COMPILED = {"engine": "compile"}
+ADDED = SOUND.count("\n") + 1  # the line of what `file_with` adds
 
 
 @pytest.mark.parametrize(
     ("text", "said", "fields"),
     [
         ("def build(): return 3", "returned int, no torch.nn.Module", {}),
-        ("def build(): raise KeyError('layers')", "build() of mine.py failed: KeyError", {}),
+        ("def build(): raise KeyError('layers')", f"build() of mine.py (line {ADDED}) failed: KeyError", {}),
         ("def build(): raise ValueError('weights:\\n not found')", "ValueError: weights: not found", {}),
-        ("def loss(network, batch): raise SystemExit(0)", "a step of mine.py failed: SystemExit", {}),
+        ("def loss(network, batch): raise SystemExit(0)", f"a step of mine.py (line {ADDED}) failed: SystemExit", {}),
         ("def batch(size, device): return [size]", "returned no tensor", {}),
         ("def batch(size, device): return torch.randn(7, 4)", "gives 28 numbers for size=3, 28 for 1 and 28 for 2", {}),
         ("def batch(size, device): return torch.randn(min(size, 2), 4)", "must give `size` samples", {"batch": 16}),
@@ -201,7 +193,11 @@ COMPILED = {"engine": "compile"}
         ("def loss(network, batch): return 0.5", "returned type float", {}),
         ("def loss(network, batch): return network(batch).detach().mean()", "gets a gradient from its loss", {}),
         ("def loss(network, batch): return (network(batch) * float('nan')).mean()", "is nan before the first", {}),
-        ("def loss(network, batch): return network(batch.double()).mean()", "a step of mine.py failed: Runtime", {}),
+        (
+            "def loss(network, batch): return network(batch.double()).mean()",
+            f"(line {ADDED}) failed: Runtime",
+            {},
+        ),
         (
             "def loss(network, batch): return network(batch).mean() * (2 if network(batch).sum() > 0 else 1)",
             "cannot make one graph of the step",
@@ -421,9 +417,7 @@ def test_a_training_holds_its_weights_four_times_in_fp32(name: str, parameters: 
     workload = build_workload(Trial(model=name, **about), None, network=name)  # type: ignore[arg-type]
     assert isinstance(workload, OwnWorkload)
     workload.leave_out_gate()
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.step()
+    prepare(workload).step()
     held = workload.held()
     kinds = {"weights": held.weights, "gradients": held.gradients, "optimiser": held.optimiser}
     seen = {kind: sum(value.nbytes for value in values) for kind, values in kinds.items()}

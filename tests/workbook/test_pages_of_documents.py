@@ -101,9 +101,8 @@ COMPARED = {  # words of the table -> class of steps and metric of `benchmarks/b
 
 @pytest.mark.parametrize(("gpu", "rows"), [("H200", 7), ("H100", 2)])
 def test_the_differences_between_machines_for_reviewers_are_those_of_the_records(
-    gpu: str, rows: int, monkeypatch: pytest.MonkeyPatch
+    gpu: str, rows: int, committed: None
 ) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     text = (ROOT / "docs" / "reviewing.md").read_text(encoding="utf-8")
     written = re.findall(rf"^\| (.+) \| {gpu} \| (\d+) \| (\d+ %) \| ([\d.]+ %) \|$", text, re.MULTILINE)
     pairs = host_pairs(recorded(gpu.lower()), SAME).set_index(["class", "metric"])
@@ -113,8 +112,7 @@ def test_the_differences_between_machines_for_reviewers_are_those_of_the_records
         assert [str(row["pairs"]), row["<= 5%"], row["largest"]] == [number.replace(" %", "%") for number in numbers]
 
 
-def test_the_differences_between_cpus_for_reviewers_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+def test_the_differences_between_cpus_for_reviewers_are_those_of_the_records(committed: None) -> None:
     text = (ROOT / "docs" / "reviewing.md").read_text(encoding="utf-8")
     written = re.search(r"Of (\d+) pairs .* (\d+ %) agree within 5 % and (\d+ %) within 20 %", text)
     row = host_pairs(recorded("cpu"), SAME).set_index(["class", "metric"]).loc[("CPU", "throughput")]

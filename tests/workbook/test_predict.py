@@ -10,19 +10,12 @@ import pandas as pd
 import pytest
 
 from labkit.errors import UserError
-from tests.committed import committed_reports
 from workbook.hardware.profile import load_profile
 from workbook.predict import coverage, left_out, load_published, predict
 from workbook.predict.device import refused
 from workbook.predict.guarantee import left_out_within_chips, times_of
 from workbook.predict.laws import COVERED, exponents
 from workbook.results import load
-
-
-@pytest.fixture
-def committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
-
 
 GOOD = """
 source: {title: a, repository: b, commit: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, place: c, licence: MIT}

@@ -186,6 +186,14 @@ def test_an_inherited_list_is_replaced_as_a_whole(params):
     assert two.sweep("01", "smoke") == {"batch": [64], "learning_rate": 1e-3}
 
 
+def test_a_size_that_the_extended_profile_lacks_is_named_with_its_own_nearest_first(params):
+    child = "extends: base/gpu\ntitle: Two\nsweeps: {01_training: {full: {learning_rat: 0.1}}}\n"
+    message = refusal(params(base__gpu=GOOD, two=child), "two")
+    assert message.startswith(
+        "unknown key of sweeps.01_training.full in params/two.yaml 'learning_rat'; valid: learning_r"
+    )
+
+
 def test_title_description_and_cluster_are_not_inherited(params):
     parent = GOOD + "description: Of the one.\ncluster: {partition: a}\n"
     two = load_profile("two", params(one=parent, two="extends: one\ntitle: Two\n"))

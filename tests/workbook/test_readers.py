@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from labkit.errors import LabkitError, UserError
+from tests.prepared import prepare
 from tests.processes import eventually
 from tests.workbook.conftest import Measured
 from workbook.errors import GateError, Unsupported
@@ -340,9 +341,7 @@ def test_training_from_files_learns_and_says_how_long_it_waited(forms: dict[str,
 
 
 def test_a_tuned_step_is_compared_with_the_eager_one_on_the_same_images(forms: dict[str, StoredSet]) -> None:
-    workload: Any = build_workload(replace(TRAIN, optimizer="sgd_fused", workers=0), forms["jpeg"])
-    for _, prepare in workload.preparations():
-        prepare()
+    workload: Any = prepare(build_workload(replace(TRAIN, optimizer="sgd_fused", workers=0), forms["jpeg"]))
     workload.check()
     assert workload.facts["gate"]["steps"] == 3
     workload.close()

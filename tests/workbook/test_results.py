@@ -31,6 +31,7 @@ from workbook.show import plots
 from workbook.show import table as shown_table
 from workbook.trials.trial import WORDS, Trial
 
+pytestmark = pytest.mark.usefixtures("committed")
 INFERENCE = "05_inference"
 NOT_PRODUCED = str(Missing())
 
@@ -40,11 +41,6 @@ def h200() -> Results:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(committed_reports()))
         return load("h200")
-
-
-@pytest.fixture(autouse=True)
-def _records_are_the_committed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
 
 
 @pytest.fixture(scope="module")

@@ -223,15 +223,13 @@ class Reporting:
 
 
 @pytest.fixture
-def reporting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reporting:
+def reporting(report: Path, monkeypatch: pytest.MonkeyPatch) -> Reporting:
     sweeps: dict[str, Any] = {study: {"smoke": {}, "quick": {}} for study in (FIRST, SECOND)}
     profile = tiny_profile(passes=2).model_copy(update={"sweeps": sweeps})
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
-    monkeypatch.setenv("LABKIT_LOCK", str(tmp_path / "lock"))
     monkeypatch.setattr(make, "choose_profile", lambda *_: profile)
     monkeypatch.setattr(make, "this_host", lambda: HOST)
     monkeypatch.setattr(plan, "planned_trials", lambda notebook, about: trials_of(notebook.stem, about["scale"]))
-    made = Reporting(Store(tmp_path / "cpu"))
+    made = Reporting(Store(report))
     monkeypatch.setattr(module, "measure", made.measure)
     monkeypatch.setattr(make, "write_pages", made.write_pages)
     monkeypatch.setattr(make, "write_site", lambda *_, judges: made.judged.append(judges))

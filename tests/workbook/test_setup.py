@@ -97,6 +97,12 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.
     assert any(fine is False for fine, _ in findings)
 
 
+def test_the_doctor_goes_on_after_a_profile_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "profile_names", lambda: ["cpu", "mine"])
+    ((fine, said),) = doctor._profiles(replace(HOST, gpus=()))
+    assert fine is False and "'mine'" in said
+
+
 def test_the_doctor_finds_a_torch_that_does_not_run_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed", lambda: Torch("2.13.0+cu130", "13.0"))
     monkeypatch.setattr(builds, "installed", doctor.installed)

@@ -317,11 +317,8 @@ def test_ctrl_c_stops_following_and_not_the_job(slurm: Fake, monkeypatch: pytest
     assert stopped.value.exit_code == 130
 
 
-def test_a_plan_shows_the_script_before_a_job_is_submitted(
-    slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+def test_a_plan_shows_the_script_before_a_job_is_submitted(slurm: Fake) -> None:
     said = CliRunner().invoke(app, ["plan", "--hw", "l40s", "--study", "training", "--on", "slurm"])
     assert said.exit_code == 0 and "slurm.sh, which you may edit first" in said.output
-    assert "#SBATCH" in (tmp_path / "l40s" / "slurm.sh").read_text(encoding="utf-8")
+    assert "#SBATCH" in Path(os.environ["LABKIT_REPORTS"], "l40s", "slurm.sh").read_text(encoding="utf-8")
     assert not slurm.submitted

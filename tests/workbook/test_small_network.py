@@ -16,6 +16,7 @@ import torch
 from labkit.data import DataSet, open_data
 from labkit.errors import UserError
 from labkit.models import MODELS, build, count, input_sizes
+from tests.prepared import prepared
 from workbook.errors import GateError, Unsupported
 from workbook.results import roofline
 from workbook.reuters import open_documents
@@ -100,9 +101,7 @@ def test_the_mlp_learns() -> None:
 
 
 def test_the_gate_finds_a_step_on_other_documents(documents: DataSet) -> None:
-    workload = build_workload(training(documents, optimizer="sgd_fused"), documents)
-    for _, prepare in workload.preparations():
-        prepare()
+    workload = prepared(training(documents, optimizer="sgd_fused"), documents)
     honest = workload.run.loader.next_batch
     workload.run.loader.next_batch = lambda: (honest(), honest())[1]
     with pytest.raises(GateError, match="read other images"):

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import workbook
-from tests.committed import committed_reports
 from workbook.hardware.profile import load_profile
 from workbook.studies import machines, rooflines, training
 from workbook.studies.values import told
@@ -17,9 +16,8 @@ BY = ["model", "batch"]
 
 
 @pytest.fixture
-def frames(monkeypatch: pytest.MonkeyPatch) -> dict[str, pd.DataFrame]:
+def frames(committed: None) -> dict[str, pd.DataFrame]:
     """Return the frame of the study's committed records, by device file."""
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     baseline = "workload != 'train' or (mode == 'strict FP32' and image_px == 32)"
     return {hw: workbook.load(hw, "training").frame().query(baseline) for hw in ("h200", "cpu")}
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 
 from labkit.telemetry.summary import Flagged
-from tests.committed import committed_reports
 from tests.workbook.made_telemetry import R50, VGG, hopper, made, shown
 from workbook.results import Results, load
 from workbook.studies import trust
 from workbook.studies.values import text_of
 
 
-def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
+def test_the_share_that_the_power_limit_slowed_is_that_of_the_list_of_throttled_blocks(committed: None) -> None:
     results = load("h200", "inference")
     frame = results.frame().query("model == 'vgg16'")
     (listed,) = trust.throttled(results).query("why == 'throttled: power cap' and model == 'vgg16'").to_dict("records")

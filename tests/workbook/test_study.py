@@ -19,7 +19,7 @@ from workbook import study
 from workbook.hardware.host import write_host
 from workbook.records import short_hash
 from workbook.records.store import Store
-from workbook.results import REPORT_VARIABLE, Results
+from workbook.results import REPORT_VARIABLE, Results, reports_folder
 from workbook.runner import measure
 from workbook.runner.nodes.allocation import Nodes
 from workbook.studies import trust
@@ -31,7 +31,6 @@ from workbook.trials.trial import NO_DATA, RETIRED, Trial, measured, trial_from_
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenStudy:
     """Return a study of profile cpu, opened in mode plan, so that its data sets are known."""
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path / "reports"))
     return open_study("02_batch_size", hw="cpu", scale="smoke", mode="plan", host=HOST)
 
 
@@ -42,8 +41,7 @@ def test_trials_that_name_the_digits_carry_their_checksum_and_classes(planned: O
     assert own.data_checksum != digits.data_checksum and named == own
 
 
-def test_a_gpu_profile_has_both_devices_and_a_cpu_profile_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+def test_a_gpu_profile_has_both_devices_and_a_cpu_profile_one() -> None:
     by_name = {hw: open_study("06_cpu_vs_gpu", hw=hw, mode="render", host=HOST) for hw in ("h200", "cpu")}
     assert {hw: lab.devices for hw, lab in by_name.items()} == {"h200": ("cuda", "cpu"), "cpu": ("cpu",)}
     lab = by_name["h200"]
@@ -60,12 +58,9 @@ def test_a_gpu_profile_has_both_devices_and_a_cpu_profile_one(tmp_path: Path, mo
         assert set(peaks) == {"matmul", "memory_copy", "launch_rate"} and peaks["launch_rate"].size > 0
 
 
-def test_the_cpu_is_this_machines_when_measuring_and_the_recorded_hosts_when_rendering(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+def test_the_cpu_is_this_machines_when_measuring_and_the_recorded_hosts_when_rendering() -> None:
     recorded = replace(HOST, id="f" * 12, cpu_cores=16, cpu_features=("amx_bf16",))
-    store = Store(tmp_path / "h200")
+    store = Store(reports_folder() / "h200")
     write_host(recorded, store.report)
     store.append(blocks("06_cpu_vs_gpu", Trial(), 1, 100.0, host=recorded.id))
     lab = open_study("06_cpu_vs_gpu", hw="h200", mode="render", host=HOST)
@@ -77,14 +72,13 @@ def test_the_cpu_is_this_machines_when_measuring_and_the_recorded_hosts_when_ren
 
 
 def test_the_nodes_are_those_of_the_job_when_measuring_and_the_recorded_when_rendering(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     for name in ("SLURM_JOB_NUM_NODES", "SLURM_NODEID", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 1, "no records"
     recorded = replace(HOST, id="f" * 12)
-    store = Store(tmp_path / "h200")
+    store = Store(reports_folder() / "h200")
     write_host(recorded, store.report)
     for trial in (Trial(devices=2), Trial(devices=4, nodes=2)):
         store.append(blocks("03_multi_gpu", trial, 1, 100.0, host=recorded.id))
@@ -123,19 +117,15 @@ def test_trials_on_reuters_use_the_users_file_or_synthetic_data_of_its_shape(
     assert own.data_checksum == again.documents.checksum != shaped.data_checksum  # type: ignore[union-attr]
 
 
-def test_rendering_without_the_hardware_opens_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+def test_rendering_without_the_hardware_opens_no_data_set() -> None:
     lab = open_study("02_batch_size", hw="h200", mode="render", host=HOST)
     (trial,) = lab.trials(data="digits")
     assert (trial.data, trial.data_checksum, lab.digits) == ("digits", "", None)
     assert lab.documents is None and lab.trials(data="reuters")[0].data_checksum == ""
 
 
-def test_the_checks_count_planned_configurations_without_records_on_any_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
-    store = Store(tmp_path / "h200")
+def test_the_checks_count_planned_configurations_without_records_on_any_images() -> None:
+    store = Store(reports_folder() / "h200")
     write_host(HOST, store.report)
     own, gone = Trial(data="mine", data_checksum="of my images", classes=10), Trial(batch=16)
     for trial in (own, gone):
@@ -160,10 +150,9 @@ def missing_and_planned(results: Results) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", stated)]
 
 
-def recorded_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *batches: int) -> OpenStudy:
+def recorded_study(*batches: int) -> OpenStudy:
     """Return a study of the H200, opened on another machine, with a record of ResNet-50 per batch."""
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
-    store, trials = Store(tmp_path / "h200"), [Trial(batch=batch) for batch in batches]
+    store, trials = Store(reports_folder() / "h200"), [Trial(batch=batch) for batch in batches]
     write_host(HOST, store.report)
     for trial in trials:
         made = blocks("02_batch_size", trial, 1, 100.0, host=HOST.id)
@@ -174,8 +163,8 @@ def recorded_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *batches: in
     return open_study("batch_size", hw="h200", host=HOST)
 
 
-def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+def test_jupyterlab_refuses_trials_of_which_none_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = recorded_study(64, 256)
     with pytest.raises(UserError) as caught:
         lab.measure(lab.trials(batch=4))
     assert "2 recorded" in str(caught.value) and "workbook.load('h200', 'batch_size')" in str(caught.value)
@@ -185,8 +174,8 @@ def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, mo
     assert len(lab.measure(lab.trials(batch=4)).frame()) == 2, "a report shows what is recorded"
 
 
-def test_jupyterlab_warns_of_trials_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+def test_jupyterlab_warns_of_trials_without_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = recorded_study(64, 256)
     assert lab.plan(lab.trials(batch=[64, 4, 8])).caption.count("1 of 3")
     assert lab.plan(lab.trials(batch=[64, 256])).caption.count("2 of 2")
     with pytest.warns(UserWarning, match="2 of 3"):
@@ -198,10 +187,8 @@ def test_jupyterlab_warns_of_trials_without_a_record(tmp_path: Path, monkeypatch
         lab.measure(lab.trials(batch=[4, 8, 64]))
 
 
-def test_what_follows_the_timed_blocks_makes_no_other_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+def test_what_follows_the_timed_blocks_makes_no_other_configuration() -> None:
+    lab = recorded_study(64, 256)
     asked = [*lab.trials(batch=64, traced_iterations=3), *lab.trials(batch=256, traced_iterations=7)]
     assert lab.plan(asked).caption.count("2 of 2")
     with warnings.catch_warnings():
@@ -210,18 +197,13 @@ def test_what_follows_the_timed_blocks_makes_no_other_configuration(
     assert missing_and_planned(results) == [0, 2]
 
 
-def test_a_configuration_without_a_record_is_told_from_the_nearest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+def test_a_configuration_without_a_record_is_told_from_the_nearest() -> None:
+    lab = recorded_study(64, 256)
     with pytest.raises(UserError, match=r"batch 64 \(precision='fp32', not 'bf16'\)"):
         lab.measure(lab.trials(batch=64, precision="bf16"))
 
 
-def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = open_study("batch_size", hw="cpu", host=HOST)
     trials = [Trial(device="cpu", batch=batch) for batch in (64, 256)]
     disturbed = {64: True, 256: False}

@@ -25,6 +25,7 @@ from labkit.timing import HostClock
 from tests.commands import apart
 from tests.faulty.campaign import records, run, tiny_profile
 from tests.faulty.campaign import trial as workload_trial
+from tests.prepared import checked
 from workbook.engines.regions import loss_function
 from workbook.records import Blocks, Record, short_hash
 from workbook.records.traced import SECTIONS, Traced, Untraced
@@ -33,7 +34,7 @@ from workbook.runner.protocol import Pass
 from workbook.trace import SECTION, STEP, Held, UntracedError, memory_of_step, profiler, take_trace
 from workbook.trace.profiler import FIRST_STEPS, MOST_STEPS
 from workbook.trials.trial import Trial
-from workbook.workloads import Workload, build_workload
+from workbook.workloads import Workload
 
 
 class Pieces:
@@ -209,11 +210,7 @@ def data() -> DataSet:
 
 def training(data: DataSet, **fields: Any) -> Any:
     about: dict[str, Any] = {"model": "resnet18", "batch": 2, "device": "cpu", "classes": 1000, **fields}
-    workload = build_workload(Trial(data=data.name, data_checksum=data.checksum, **about), data)
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
-    return workload
+    return checked(Trial(data=data.name, data_checksum=data.checksum, **about), data)
 
 
 def sections_of(step: Callable[[], object]) -> list[str]:

@@ -79,8 +79,7 @@ def make_case(
     ]
     printed = []
     for published in applying:
-        ends = published.value if isinstance(published.value, tuple) else (published.value,)
-        values = " to ".join(shown_value(end, test.metric, kind) for end in ends)
+        values = " to ".join(shown_value(end, test.metric, kind) for end in published.ends)
         printed.append(f"{values} on {device_titles(published.hardware)}")
     own = [published for published in applying if _hardware(sides) & set(published.hardware)]
     about = [Bounds(*published.bounds(of_ratio=kind == "ratio")) for published in own]

@@ -26,14 +26,10 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     """Judge one claim by the available records, once for the same evidence."""
     found = evidence.findings.get(claim.id)
     if found is None or (found.paper, found.claim) != (paper, claim):
-        found = evidence.findings[claim.id] = _judge(paper, claim, evidence)
+        tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
+        found = Finding(paper, claim, *_together(tests), scope(paper, tests), tests, not_judged(claim.statement, tests))
+        evidence.findings[claim.id] = found
     return found
-
-
-def _judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
-    tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
-    verdict, reason = _together(tests)
-    return Finding(paper, claim, verdict, reason, scope(paper, tests), tests, not_judged(claim.statement, tests))
 
 
 def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from labkit.errors import UserError, unknown
 from workbook.claims.schema import Claim, MetricName, ProfileName, StudyId, Test
@@ -29,8 +29,8 @@ PAPERS = ROOT / "papers"
 DECIDES_NOTHING = ("because", "beside")  # fields of a test: the reason for its bound, and what is shown beside it
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Part(BaseModel, extra="forbid", frozen=True):
+    """A part of a paper's file, immutable after reading. Unknown keys are errors."""
 
 
 class Citation(_Part):

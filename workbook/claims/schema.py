@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from labkit.errors import unknown
 from workbook.hardware.profile import profile_names
@@ -59,8 +59,8 @@ MOST_WORDS = 8  # of the reason for a verdict
 ABOUT = 0.1  # a magnitude is met within ±10 %
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class _Part(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+    """A part of a claim, immutable after reading. Unknown keys are errors."""
 
 
 class Published(_Part):

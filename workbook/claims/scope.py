@@ -88,7 +88,7 @@ def _bounds(test: Test, case: Case) -> Iterator[float]:
     here = {side.results.profile.name for side in case.sides}
     for published in test.published:
         if here & set(published.hardware):
-            yield from published.value if isinstance(published.value, tuple) else (published.value,)
+            yield from published.ends
 
 
 def _is_bound(text: str, bounds: Iterable[float]) -> bool:

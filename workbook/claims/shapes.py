@@ -164,8 +164,7 @@ def _peaks(test: Test, family: list[Side], label: str) -> Case:
 
 def _over(upper: Side, lower: Side, test: Test) -> str:
     """Return the two values of a trend that an effect compares: `32 over 64`."""
-    values = (value_words(side, test.along or "", bare=True) for side in (upper, lower))
-    return " over ".join(values)
+    return " over ".join(value_words(side, test.along or "", bare=True) for side in (upper, lower))
 
 
 TRENDS: dict[str, Callable[[Test, list[Side], str], Case]] = {

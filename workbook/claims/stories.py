@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from workbook.claims.schema import FieldName, Group, Value
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Part(BaseModel, extra="forbid", frozen=True):
+    """A part of a story, immutable after reading. Unknown keys are errors."""
 
 
 class Sentence(_Part):

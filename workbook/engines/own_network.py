@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from labkit.data.augment import TORCH_FORMATS
 from labkit.errors import LabkitError
-from labkit.models import Network
+from labkit.models.networks import Network, line_of
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
 from workbook.engines.quantised import BASE, FORMATS, inductor_options, quantise
@@ -43,7 +43,7 @@ class UserFunctionError(Unsupported):
 
 @contextlib.contextmanager
 def calling(network: Network, name: str) -> Iterator[None]:
-    """Turn an error of a function of the file into a sentence that names the function. Memory errors stay."""
+    """Turn an error of a function of the file into a sentence with the function and the line. Memory errors stay."""
     try:
         yield
     except LabkitError:
@@ -52,7 +52,7 @@ def calling(network: Network, name: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         raise UserFunctionError(
-            f"{name} of {network.name} failed: {type(error).__name__}: {in_a_line(error)}"
+            f"{name} of {network.name}{line_of(network.path, error)} failed: {type(error).__name__}: {in_a_line(error)}"
         ) from error
 
 

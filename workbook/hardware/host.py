@@ -320,7 +320,10 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
             f"{path} does not describe a machine ({place or 'all'}: {problem['msg']}): restore it from version control."
         ) from error
     except (OSError, ValueError) as error:
-        raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
+        raise LabkitError(
+            f"{path} is missing or broken: restore it from version control. Or move {report / 'records' / host_id} "
+            "elsewhere, to go on without this machine's records."
+        ) from error
 
 
 def host_of(report: Path, host_id: str) -> Host:

@@ -291,11 +291,23 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
         raise UserError(f"params/{name}.yaml has `cost`: prices stand in {PRICES} now; see prices.example.yaml.")
     try:
         key = repr((name, values))
-        profile = _CHECKED.get(key) or _CHECKED.setdefault(key, Profile.model_validate({**values, "name": name}))
+        profile = _CHECKED.get(key) or _CHECKED.setdefault(key, _validated({**values, "name": name}, params))
     except ValidationError as error:
         problems = "; ".join(map(_explain, error.errors()))
         raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
     return profile.model_copy(update={"cost": _cost_of(profile, params)})
+
+
+def _validated(values: Mapping[str, Any], params: Path) -> Profile:
+    """Return the profile. Raise ValidationError, and UserError for a size that the profile it extends lacks."""
+    profile = Profile.model_validate(values)
+    inherited = _read_chain(profile.extends, params).get("sweeps", {}) if profile.extends else {}
+    for study, by_scale in inherited.items():
+        names = {size for sizes in by_scale.values() for size in sizes}
+        for scale, sizes in profile.sweeps[study].items():
+            for size in sizes:
+                one_of(f"key of sweeps.{study}.{scale} in params/{profile.name}.yaml", size, names)
+    return profile
 
 
 def _cost_of(profile: Profile, params: Path) -> Cost | None:

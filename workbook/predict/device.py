@@ -136,5 +136,4 @@ def _generation(profile: Profile) -> str:
 
 @cache
 def _generations() -> set[str]:
-    profiles = set(published_times()["profile"].dropna())
-    return {_generation(load_profile(name)) for name in profiles}
+    return {_generation(load_profile(name)) for name in published_times()["profile"].dropna().unique()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from labkit.errors import UserError
 from workbook.hardware.profile import Profile, load_profile, profile_names, read_yaml
@@ -33,8 +33,8 @@ COLUMNS = [
 ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Part(BaseModel, extra="forbid", frozen=True):
+    """A part of a public table, immutable after reading. Unknown keys are errors."""
 
 
 class Source(_Part):

@@ -12,7 +12,7 @@ from labkit.files import temporary_folder
 from workbook.claims.papers import committed
 from workbook.claims.reports import evidence, recorded, verdicts
 from workbook.hardware.host import this_host
-from workbook.hardware.profile import Profile, load_profile
+from workbook.hardware.profile import Profile, load_profile, profile_names
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
 from workbook.records.store import Store
@@ -36,9 +36,11 @@ TIMEOUT_S = 600.0
 def make_compare(baseline: str = "") -> int:
     """Write `reports/comparison/`; return 0, or 1 if a notebook failed.
 
-    Raise UserError if no profile has records, or if `baseline` is not a profile with records.
+    Raise UserError if no profile has records, if `baseline` is not a profile with records, or for an invalid profile.
     """
     began = time.monotonic()
+    for name in profile_names():
+        load_profile(name)  # the choice of a device reads them all, minutes later
     failed = {"the comparison": write_comparison(baseline), "the choice of a device": write_which_device()}
     for name, reason in failed.items():
         if reason:

@@ -31,10 +31,7 @@ def write_profile(host: Host, params: Path = PARAMS) -> Path:
     count = sum(candidate.name == gpu.name for candidate in here)
     slug = re.sub(r"[^a-z0-9]+", "_", gpu.name.lower().removeprefix("nvidia").removeprefix(" ")).strip("_") or "gpu"
     path = params / f"{slug}{f'_x{count}' if count > 1 else ''}.yaml"
-    device: dict[str, object] = {
-        "pattern": f"^{re.escape(gpu.name)}$",
-        "count": count,
-    }
+    device: dict[str, object] = {"pattern": f"^{re.escape(gpu.name)}$", "count": count}
     if gpu.memory_bytes:
         source = "NVML on the machine that wrote this profile"
         device["memory_bytes"] = {"value": float(gpu.memory_bytes), "source": source}
@@ -60,5 +57,4 @@ def write_profile(host: Host, params: Path = PARAMS) -> Path:
 
 
 def _capability(gpu: Gpu) -> tuple[tuple[int, ...], int]:
-    capability = tuple(map(int, (gpu.compute_capability or "0.0").split(".")))
-    return capability, gpu.memory_bytes or 0
+    return tuple(map(int, (gpu.compute_capability or "0.0").split("."))), gpu.memory_bytes or 0

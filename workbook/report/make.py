@@ -31,6 +31,8 @@ from workbook.session import Session
 
 ELSEWHERE = "So this machine cannot run the plan. Its times are those of recorded runs, or estimates without any."
 
+UNCOMMITTED = "The code here has changes, or git names no commit: its records are never pooled with other machines'."
+
 
 @dataclass(frozen=True)
 class Request:
@@ -97,6 +99,8 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
     print(f"{problem}. {ELSEWHERE}" if problem else f"{profile.title}: {host.summary()}", flush=True)
     if not set(studies) <= set(READING):  # such a study makes its images when it is planned
         print(data_at_scale(request.data, request.scale).description, flush=True)
+    if not host.commit or host.commit.endswith("+"):
+        print(UNCOMMITTED, flush=True)
     if session.reuters:
         print(documents_of_user(session.reuters).description, flush=True)
     if changers := line_of_changers():

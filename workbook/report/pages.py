@@ -225,9 +225,6 @@ def write_site(
         heading, text = title_and_text(page)
         about: dict[str, Any] = {"title": profile.title, "links": beside[page], "name": name}
         write_template(report / page, "document.html.j2", heading=heading, text=text, **about)
-    rows = {
-        study: _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
-    }
     write_template(
         report / "index.html",
         "site.html.j2",
@@ -239,7 +236,9 @@ def write_site(
         verdicts=headline(groups_of(report, [paper.id for paper in papers() if not paper.later])),
         papers=[paper for paper in papers() if paper.claims],
         told=where_told(report),
-        studies=list(rows.values()),
+        studies=[
+            _study_row(study, report, seen, runs.get(study), waiting, runnable=profile.runnable) for study in STUDIES
+        ],
         links=LINKS,
         downloads=FILES,
         reason="" if profile.runnable else profile.reason,

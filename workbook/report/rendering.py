@@ -89,7 +89,7 @@ def write_pages(
     run_one = partial(_run_one, report, session.parameters(mode), sites)
     executed = _executed(runnable, run_one, shown, judges=not (keeps and seals.hold(CLAIMS)))
     for study, outcome in chain(unmeasured.items(), executed):
-        if mode == "measure" and not outcome.reason and study not in OF_ALL:
+        if not outcome.reason and study not in OF_ALL:
             outcome = replace(outcome, reason=_nothing_worked(session, study))
         mistakes += outcome.user_mistake
         if outcome.reason:

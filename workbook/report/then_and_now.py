@@ -57,8 +57,7 @@ def write_then_and_now(folder: Path, findings: Findings, *, links: Sequence[tupl
 
 def where_told(folder: Path) -> str:
     """Return the address of the page from a site in `folder`; empty if it does not exist."""
-    page = folder.parent / "comparison" / PAGE
-    return f"../comparison/{PAGE}" if page.is_file() else ""
+    return f"../comparison/{PAGE}" if (folder.parent / "comparison" / PAGE).is_file() else ""
 
 
 def paragraph(paper: Paper) -> str:

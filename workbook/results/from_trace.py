@@ -134,8 +134,7 @@ def _over(part: float, whole: float | None) -> float | None:
 
 
 def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
-    whole = traced.kernel_s + sum(copies.seconds for copies in traced.copies.values())
-    return _over(seconds, whole)
+    return _over(seconds, traced.kernel_s + sum(copies.seconds for copies in traced.copies.values()))
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:

@@ -82,9 +82,8 @@ def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float],
     """Return the difference of two configurations from their values by pass; None if a side is empty."""
     if not above or not below:
         return None
-    if paired:
-        return difference_interval(above, below)
-    return unpaired_difference(list(above.values()), list(below.values()))
+    first, second = list(above.values()), list(below.values())
+    return difference_interval(above, below) if paired else unpaired_difference(first, second)
 
 
 def are_planned_alike(above: Passes, below: Passes, planned: tuple[float, float]) -> bool:

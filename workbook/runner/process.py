@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -79,10 +80,8 @@ class WorkerProcess:
         framework = work.trials[0].framework
         environment = {**for_workers(), "PYTHONPATH": python_path(), **work.environment}
         if work.is_forked and not command and framework == "torch":
-            try:
+            with suppress(ParentGone):
                 return ForkedWorker((work.of_pass.number, work.of_pass.timing), environment, self._log)
-            except ParentGone:
-                pass
         with self._log.open("ab") as errors:
             return subprocess.Popen(
                 command or [interpreter_of(framework), "-m", "workbook.runner.worker"],
@@ -94,11 +93,9 @@ class WorkerProcess:
             )
 
     def _write(self, line: str) -> None:
-        try:
+        with suppress(BrokenPipeError):  # the process died, which the end of its events shows
             self._stdin.write((line + "\n").encode())
             self._stdin.flush()
-        except BrokenPipeError:
-            pass  # the process died, which the end of its events shows
 
     def _listen(self, stream: IO[bytes]) -> None:
         for line in stream:
@@ -132,19 +129,15 @@ class WorkerProcess:
 
     def end(self) -> None:
         """Kill the process and its children."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         self._listener.join(ENDED_CHECK_S)
         # A child in its own session may hold the pipe open, and closing stdout would then wait for the listener.
         for stream in (self._stdin, None if self._listener.is_alive() else self._process.stdout):
             if stream:
-                try:
+                with suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
 
     def __enter__(self) -> Self:
         return self
@@ -177,21 +170,17 @@ class GroupProcess(WorkerProcess):
         """Return words on the ranks that do not wait (on all, if all wait), and every rank's stack as facts."""
         self._write("where")
         deadline = time.monotonic() + 2 * STACKS_S
-        try:
+        with suppress(TimeoutError):
             while event := self.next_event(deadline - time.monotonic()):
                 if event["event"] == "stacks":
                     return event["words"], {"stacks": event["stacks"]}
-        except TimeoutError:
-            pass
         return "; the ranks do not answer", {}
 
     def end(self) -> None:
         """Close stdin, upon which the launchers end their ranks and then themselves. Kill what remains."""
-        try:
+        with suppress(OSError, subprocess.TimeoutExpired):
             self._stdin.close()
             self._process.wait(2 * PARTING_S)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
         super().end()
 
 

@@ -25,8 +25,7 @@ def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:
             for printed in test.published:
                 chosen = test.select | printed.select
                 place = {"model": test.select.get("model"), "image_px": chosen.get("image_px")}
-                ends = printed.value if isinstance(printed.value, tuple) else (printed.value,)
-                rows += [{**place, **about, "value": end} for end in ends]
+                rows += [{**place, **about, "value": end} for end in printed.ends]
     return pd.DataFrame(rows, columns=["model", "image_px", column, "value", "label"])
 
 

@@ -245,15 +245,13 @@ _OF_MODE = "A mode is several fields: pass, for example, `**workbook.trials.reci
 @lru_cache(maxsize=8192)  # a plan asks for that of every record, and a new trial is checked
 def without_data(trial: Trial) -> Trial:
     """Return the trial with blank data fields: a plan without the images knows neither them nor how many it scores."""
-    blank = Trial()
-    bare = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
-    return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
+    bare = replace(trial, data=Trial.data, data_checksum=Trial.data_checksum, classes=Trial.classes, counted=False)
+    return replace(bare, image_px=Trial.image_px, batch=Trial.batch, scored=1) if trial.scored else bare
 
 
 def configuration(trial: Trial) -> Trial:
     """Return the trial as tables compare it: `without_data`, and without what follows its timed blocks."""
-    blank = Trial()
-    return replace(without_data(trial), **{name: getattr(blank, name) for name in ASKED_AFTER})
+    return replace(without_data(trial), **{name: getattr(Trial, name) for name in ASKED_AFTER})
 
 
 def windows_alike(windows: int, *, of_step: bool = False) -> int:

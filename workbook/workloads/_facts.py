@@ -45,17 +45,21 @@ def facts_of_exchange(training: Training, team: Team | None, *, averaged: bool) 
     return facts
 
 
+def unseen(trial: Trial) -> dict[str, str]:
+    """Return the reasons for quantities of a step that hooks cannot observe, as arguments of `Held`."""
+    if "graph" in trial.engine:
+        return dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
+    if "compile" in trial.engine:
+        return {"saves_unseen": "the compiler decides what the backward pass reads and what it computes again"}
+    if trial.parallel == "one_process":
+        saves = "the network runs in threads of DataParallel, one per device"
+        return {"saves_unseen": saves, "peak_unseen": "each of several devices has a peak of its own"}
+    return {}
+
+
 def held(trial: Trial, training: Training, run: HostedStep | CapturedStep) -> Held:
     """Return the tensors in memory between two steps, and the reasons for quantities that hooks cannot observe."""
-    captured, model = isinstance(run, CapturedStep), training.model
-    unseen: dict[str, str] = {}
-    if captured:
-        unseen = dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
-    elif "compile" in trial.engine:
-        unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
-    elif trial.parallel == "one_process":
-        unseen["saves_unseen"] = "the network runs in threads of DataParallel, one per device"
-        unseen["peak_unseen"] = "each of several devices has a peak of its own"
+    model = training.model
     loader = run.batch if isinstance(run, CapturedStep) else run.loader
     return Held(
         weights=list(model.parameters()),
@@ -63,5 +67,5 @@ def held(trial: Trial, training: Training, run: HostedStep | CapturedStep) -> He
         optimiser=training.state(),
         inputs=[run.images, run.labels],
         beside=[*model.buffers(), *(value for value in vars(loader).values() if isinstance(value, torch.Tensor))],
-        **unseen,
+        **unseen(trial),
     )

@@ -26,6 +26,7 @@ from workbook.trials.recipes import weight_passes
 from workbook.trials.rules import Rule
 from workbook.trials.trial import Trial
 from workbook.workloads import Workload
+from workbook.workloads._facts import unseen
 
 ROUNDING = 8.0  # times the distance of two runs of one seed, which only rounding explains
 # fmt: off
@@ -240,12 +241,7 @@ class OwnWorkload(Workload):
 
     def held(self) -> Held:
         """Return the tensors in memory between two steps."""
-        captured, model = "graph" in self.trial.engine, self._step.model
-        unseen: dict[str, str] = {}
-        if captured:
-            unseen = dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
-        elif "compile" in self.trial.engine:
-            unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
+        model = self._step.model
         state = self._step.optimizer.state.values() if self._step.optimizer else ()
         return Held(
             weights=list(model.parameters()),
@@ -253,7 +249,7 @@ class OwnWorkload(Workload):
             optimiser=[value for of in state for value in of.values() if isinstance(value, torch.Tensor)],
             inputs=tensors_of(self._step.samples),
             beside=list(model.buffers()),
-            **unseen,
+            **unseen(self.trial),
         )
 
 

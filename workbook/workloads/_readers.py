@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +96,14 @@ def _warm(stored: StoredSet) -> None:
             f"the page cache cannot be warm: the files have {stored.file_bytes / 1e9:.3g} GB, and "
             f"{available / 1e9:.3g} GB of memory are available. Read them with cache='cold'"
         )
-    try:
+    with suppress(OSError):
         if resident_share(stored.files) >= WARM_SHARE:
             return
-    except OSError:
-        pass
     with ThreadPoolExecutor(usable_threads()) as threads:
         list(threads.map(_read, stored.files))
 
 
 def _read(file: Path) -> None:
-    try:
-        with file.open("rb", buffering=0) as stream:
-            while stream.read(_AT_ONCE):
-                pass
-    except OSError:
-        pass  # the reader counts files that cannot be read
+    with suppress(OSError), file.open("rb", buffering=0) as stream:  # the reader counts files that cannot be read
+        while stream.read(_AT_ONCE):
+            pass
