@@ -24,7 +24,7 @@ _PLACES = {
     "estimate": "workbook.results",
     "ratio": "workbook.results",
     "difference": "workbook.results",
-    "predict": "workbook.predict",
+    "predict": "workbook.prediction",
     "table": "workbook.show",
     "setup_line": "workbook.show",
     "label": "workbook.words",

@@ -202,10 +202,10 @@ def plan(request: Request, on: str, _: int) -> None:
 def predict(
     hw: Hw = "",
     source: Annotated[str, typer.Option("--from", envvar="FROM", help="The profile whose records are used.")] = "h200",
-    study: StudyName = "profile",
+    study: Annotated[str, typer.Option(envvar="STUDY", help="The study whose records are used.")] = "profile",
 ) -> None:
     """Predict the step times of recorded configurations on a device, with 80 % intervals, or say why not."""
-    from workbook.predict.lines import lines_of
+    from workbook.prediction.lines import lines_of
 
     for line in lines_of(hw, source, study or "profile"):
         print(line)
@@ -299,7 +299,7 @@ def trace(
 def data_check(
     path: Annotated[str, typer.Argument(envvar="DATA", help="A folder, or synthetic32 or digits.")] = "",
 ) -> None:
-    """Say what DATA= names and which studies can use it, after reading its images; or say why none can."""
+    """Say what DATA= names and which studies can use it; or say why none can."""
     from workbook.datasets import described
 
     if not path:
@@ -332,7 +332,7 @@ def main() -> None:
             why = _why_not_written(error) if isinstance(error, OSError) else None
         if why is None:
             raise
-        print(f"labkit: {why}", file=sys.stderr)
+        print(f"labkit: {why or 'give one of these commands.'}", file=sys.stderr)
         sys.exit(2)
     if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
         exit_interrupted()
@@ -356,7 +356,8 @@ def _why_not_written(error: OSError) -> str | None:
             f"the disk is full ({error.filename or folder}). Finished measurements are kept. Free space, and run the "
             f"same command again (without FORCE=1), which continues."
         )
-    if error.errno in NOT_WRITABLE and Path(str(error.filename)).is_relative_to(folder):
+    place = Path(str(error.filename))
+    if folder.is_relative_to(place) or (error.errno in NOT_WRITABLE and place.is_relative_to(folder)):
         why = "a file or a lost link is in its place" if error.errno == errno.EEXIST else error.strerror
         return (
             f"{error.filename} can't be written ({why}). Make it writable, or set LABKIT_REPORTS to a "

@@ -114,7 +114,7 @@ def why_not_used(identity: Identity, study: str) -> str:
 
 
 def described(name_or_path: str) -> list[str]:
-    """Return what DATA= names: its images, of which every one is read, and which studies can use them.
+    """Return what DATA= names: its images, as `inspect` reads them, and which studies can use them.
 
     Raise UserError if no study can.
     """

@@ -221,9 +221,9 @@ SHORT_PASSES: dict[str, dict[str, int]] = {"quick": {"cuda": 2, "cpu": 1}}
 
 
 def find_study(name: str) -> Study:
-    """Return the study named `01_training`, `training` or `01`. Raise UserError with the valid ids for another name."""
+    """Return the study named `01_training`, `training`, `01` or `1`. Raise UserError for another name."""
     for study in STUDIES.values():
-        if name in (study.id, study.name, study.id.split("_", 1)[0]):
+        if name in (study.id, study.name) or name.zfill(2) == study.id.split("_", 1)[0]:
             return study
     raise unknown("study", name, STUDIES)
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -137,17 +138,16 @@ def _files(path: Path) -> Part | None:
     classes = sorted(entry.name for entry in _entries(train) if entry.is_dir())
     if not classes:
         return None
-    first = {name: next((entry.name for entry in _entries(train / name) if _is_jpeg(entry)), "") for name in classes}
-    files = [train / name / file for name, file in first.items() if file]
+    each = -(-ilsvrc2012.SIZED // len(classes))
+    files = [Path(entry.path) for name in classes for entry in islice(filter(_is_jpeg, _entries(train / name)), each)]
     words = f"training images in files, {len(classes):,} classes"
     if not files:
         reason = f"{train / classes[0]} holds {contents(train / classes[0])}; labkit reads {FILES_LAYOUT}."
         return Part("files", OWN_JPEGS, words, root, reason)
-    are_named = all(ilsvrc2012.is_training_image(file.name) for file in files)
     size = ilsvrc2012.common_size(files)
     if size and len(files) > 1:
         words += f", {size[0]} x {size[1]} pixels each"
-    elif are_named and ilsvrc2012.are_classes(classes):
+    elif ilsvrc2012.are_classes(classes) and all(ilsvrc2012.is_training_image(file.name) for file in files):
         return Part("files", ILSVRC2012, f"ImageNet's {words}", root)
     return Part("files", OWN_JPEGS, f"own {words}", root)
 

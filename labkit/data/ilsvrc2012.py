@@ -54,7 +54,7 @@ _ROOTS = ("", "Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")  # Kaggle's folders above `
 _CLASS_FOLDER = re.compile(r"n\d{8}")
 _VALIDATION = re.compile(r"ILSVRC2012_val_\d{8}(_n\d{8})?\.\w+")  # Hugging Face adds the class
 _TRAINING = re.compile(r"(n\d{8})_\d+(_n\d{8})?\.\w+")
-_SIZED = 32  # images whose sizes are looked at
+SIZED = 32  # images whose sizes are looked at
 _ENDINGS = (".jpeg", ".jpg", ".png")
 _CHUNK = 256  # images decoded before they are handed on, 39 MB
 _QUIET_S = 3.0  # delay before the progress bar appears
@@ -112,7 +112,7 @@ def common_size(files: Sequence[Path]) -> tuple[int, int] | None:
     from PIL import Image
 
     sizes = set()
-    for file in files[:: max(1, len(files) // _SIZED)]:
+    for file in files[:: max(1, len(files) // SIZED)]:
         try:
             with Image.open(file, formats=FORMATS) as opened:
                 sizes.add(opened.size)

@@ -170,6 +170,11 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], list[tuple[str, str, bool]], str
         [("files", "own_jpegs", True)],
         "own training images in files, 1,000 classes",
     ),
+    "two classes of images of many sizes": (
+        lambda folder: write_jpegs(folder / "train", ["cat", "dog"], each=7),
+        [("files", "own_jpegs", True)],
+        "own training images in files, 2 classes, which",
+    ),
     "its classes and names, scaled": (
         lambda folder: write_jpegs(folder / "train", CLASS_FOLDERS, "{c}_{}.JPEG", each=1, px=16),
         [("files", "own_jpegs", True)],

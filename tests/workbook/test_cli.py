@@ -115,10 +115,30 @@ def test_a_plan_for_absent_hardware_says_that_this_machine_cannot_run_it() -> No
         (["render", "--hw", "h200", "--study", "training,20_comparison"], ["measures nothing", "`make compare`"]),
         (["compare"], ["no records to compare", "`make report`"]),
         (["compare", "h200"], ["h200"]),
+        (["data"], ["give one of these commands"]),
+        (["pack", "--hw", "l40s"], ["no records of l40s"]),
+        (["predict", "--hw", "l40s", "--from", "h2000"], ["unknown FROM 'h2000'", "h200"]),
     ],
 )
 def test_each_mistake_gets_one_clear_sentence(arguments: list[str], said: list[str]) -> None:
     assert_refused(labkit(*arguments), *said)
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "value", "said"),
+    [
+        ("plan", "TF_PYTHON", "/nowhere/python", ["TF_PYTHON=/nowhere/python is no program"]),
+        ("plan", "JAX_PYTHON", "/etc/passwd", ["JAX_PYTHON=/etc/passwd is no program"]),
+        ("render", "LABKIT_REPORTS", "/proc/reports", ["/proc/reports can't be written", "set LABKIT_REPORTS"]),
+        ("appendix", "LABKIT_REPORTS", "/proc/1/mine/reports", ["/proc/1/mine can't be written"]),
+    ],
+)
+def test_a_wrong_path_in_a_variable_gets_one_clear_sentence(
+    command: str, variable: str, value: str, said: list[str]
+) -> None:
+    done = labkit(command, "--hw", "cpu", **{variable: value})
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert all(part in done.stderr.splitlines()[-1] for part in said)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import labkit
+import workbook
 from labkit.errors import UserError
 from workbook.hardware.profile import load_profile
-from workbook.predict import coverage, left_out, load_published, predict
-from workbook.predict.device import refused
-from workbook.predict.guarantee import left_out_within_chips, times_of
-from workbook.predict.laws import COVERED, exponents
+from workbook.prediction import coverage, left_out, load_published, predict
+from workbook.prediction.device import refused
+from workbook.prediction.guarantee import left_out_within_chips, times_of
+from workbook.prediction.laws import COVERED, exponents
 from workbook.results import load
 
 GOOD = """
@@ -159,3 +162,9 @@ def test_all_published_devices_have_peaks_or_say_so() -> None:
     times = times_of(load_published())
     assert set(times["table"]) == {"milabench", "neusight", "timm"}
     assert (times["seconds"] > 0).all()
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """Importing a module binds its name in its package, where it would take the place of a function."""
+    for package in (workbook, labkit):
+        assert not [name for name in package.__all__ if find_spec(f"{package.__name__}.{name}")]

@@ -288,7 +288,8 @@ def test_comparing_two_profiles_writes_a_page_claims_and_the_numbers_of_both(rep
     made = {path.name for path in (reports / "comparison").iterdir()}
     pages = {"index.html", "which_device.html", "claims.html", "then_and_now.html", "glossary.html"}
     pages |= {f"{COMPARISON}.ipynb", f"{WHICH_DEVICE}.ipynb"}
-    assert made == pages | {"findings.json", "tested.json", "numbers.csv", "numbers.parquet", "claims.csv", "papers"}
+    numbers = {"findings.json", "tested.json", "numbers.csv", "numbers.parquet", "claims.csv"}
+    assert made == pages | numbers | {"papers", "logs"}
     frame = pd.read_parquet(reports / "comparison" / "numbers.parquet")
     assert set(zip(frame["profile"], frame["host"], strict=True)) == {("h100", C), ("h200", A)}
     _, text = read_page(page_in(reports))

@@ -13,7 +13,7 @@ import pytest
 from labkit.errors import UserError
 from tests.workbook.made_records import NOISE, PASSES, blocks, failed, of_records
 from workbook.hardware.profile import PARAMS, Profile, load_profile
-from workbook.predict.published import Network, load_published
+from workbook.prediction.published import Network, load_published
 from workbook.results import Results
 from workbook.studies import money, which_device
 from workbook.studies.profile import LAUNCH, MEMORY, NO_UNIT, UNKNOWN

@@ -118,10 +118,11 @@ def write_which_device(rendering: Collection[str] = ()) -> str | None:
 def _executed(study: str, parameters: dict[str, str]) -> str | None:
     """Execute a notebook and keep it beside the comparison; return why it failed, or None."""
     folder = reports_folder() / "comparison"
-    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "logs" / f"{study}-kernel.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder() as temporary:
         output = temporary / "page.ipynb"
-        outcome = execute(notebook_of(study), output, parameters, timeout_s=TIMEOUT_S)
+        outcome = execute(notebook_of(study), output, parameters, timeout_s=TIMEOUT_S, log=log)
         for old in (folder / OF_ALL[study], folder / f"{study}.ipynb"):  # a failure must not leave an old page behind
             old.unlink(missing_ok=True)
         if output.is_file():

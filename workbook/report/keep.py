@@ -12,6 +12,7 @@ from workbook.records.series_store import SeriesStore
 from workbook.records.store import Store
 from workbook.registry import SMALL, STUDIES
 from workbook.results import reports_folder
+from workbook.results.load import without_records
 from workbook.runner.lock import only_measurement
 
 LIMIT_BYTES = 10_000_000  # of a profile's committed records, hosts and series
@@ -29,6 +30,8 @@ def pack_records(hw: str) -> Iterator[str]:
         raise UserError("say whose records to compress, for example `make pack HW=h200`.")
     report = reports_folder() / load_profile(hw).name
     store, extra = Store(report), 0
+    if not any(map(store.hosts, STUDIES)):
+        raise UserError(without_records(report.name, []))
     with only_measurement():
         for study in STUDIES:
             for host in store.hosts(study):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from labkit.errors import UserError
 from labkit.files import remove_leftovers
 from workbook.datasets import READING, data_at_scale, documents_of_user
 from workbook.hardware.environment import line_of_changers
+from workbook.hardware.frameworks import KNOWN, interpreter_of
 from workbook.hardware.host import Host, this_host
 from workbook.hardware.matching import detect, mismatch, require_match
 from workbook.hardware.profile import Profile, load_profile, profile_names
@@ -77,6 +80,9 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
 
     With `elsewhere`, this host may lack the profile's hardware: a sentence says so.
     """
+    for name, framework in KNOWN.items():
+        if (named := os.environ.get(framework.variable)) and not shutil.which(interpreter_of(name)):
+            raise UserError(f"{framework.variable}={named} is no program: give that of a Python, or leave it out.")
     host = this_host()
     profile = choose_profile(request.hw, host)
     studies = measured_studies(request.study, request.network)

@@ -14,8 +14,8 @@ import pandas as pd
 
 from labkit.errors import one_of
 from workbook.hardware.profile import Profile, Sourced, load_profile, profile_names
-from workbook.predict.device import UNCLASSED, Laws, refused
-from workbook.predict.guarantee import (
+from workbook.prediction.device import UNCLASSED, Laws, refused
+from workbook.prediction.guarantee import (
     NEWER,
     coverage,
     ended,
@@ -24,8 +24,8 @@ from workbook.predict.guarantee import (
     published_times,
     rates_of_profile,
 )
-from workbook.predict.laws import exponents
-from workbook.predict.published import Network, load_published
+from workbook.prediction.laws import exponents
+from workbook.prediction.published import Network, load_published
 from workbook.results import Results, is_report
 from workbook.results.columns import copy_reason
 from workbook.show.frames import estimates

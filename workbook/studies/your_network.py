@@ -36,7 +36,7 @@ def sizes(text: str | None, usual: Sequence[int]) -> list[int]:
     """
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if (text or "").strip() and not (parts and all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts)):
-        valid = "whole numbers of up to nine digits with commas between them, such as 32,256"
+        valid = "whole numbers from 1, of up to nine digits, with commas between them, such as 32,256"
         raise UserError(f"BATCH={text!s:.40} is no list of batch sizes; valid: {valid}.")
     return list(dict.fromkeys(map(int, parts))) or list(usual)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from labkit.errors import UserError
-from workbook.hardware.profile import load_profile
-from workbook.predict.device import predict
+from labkit.errors import UserError, one_of
+from workbook.hardware.profile import load_profile, profile_names
+from workbook.prediction.device import predict
 from workbook.results import load
 from workbook.results.columns import WHAT_RAN
 from workbook.trials.trial import trial_from_dict
@@ -20,6 +20,7 @@ def lines_of(hw: str, source: str, study: str) -> Iterator[str]:
     """
     if not hw:
         raise UserError("say for which device, for example `make predict HW=l40s FROM=h200`.")
+    one_of("FROM", source, profile_names())
     target, results = load_profile(hw), load(source, study)
     made = predict(results, to=hw)
     trials = [

@@ -6,8 +6,8 @@ guarantee    how the laws did on devices that were left out: errors and coverage
 device       a prediction for recorded configurations, or the reason why there is none
 """
 
-from workbook.predict.device import predict
-from workbook.predict.guarantee import coverage, left_out
-from workbook.predict.published import load_published
+from workbook.prediction.device import predict
+from workbook.prediction.guarantee import coverage, left_out
+from workbook.prediction.published import load_published
 
 __all__ = ["coverage", "left_out", "load_published", "predict"]

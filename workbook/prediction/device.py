@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
-from workbook.predict import laws
-from workbook.predict.guarantee import (
+from workbook.prediction import laws
+from workbook.prediction.guarantee import (
     is_same_chip,
     left_out,
     left_out_within_chips,
@@ -40,7 +40,7 @@ def predict(results: Results, to: str) -> pd.DataFrame:
     UserError for an unknown profile.
 
     >>> import workbook
-    >>> workbook.predict(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
+    >>> workbook.prediction(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
     """
     target, rows = load_profile(to), []
     laws = Laws(target)

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from workbook.hardware.profile import Profile, load_profile
-from workbook.predict.laws import COVERED, Rates, exponents, half_width, rates_of, within_chip, work_of
-from workbook.predict.published import PublishedSet, load_published
+from workbook.prediction.laws import COVERED, Rates, exponents, half_width, rates_of, within_chip, work_of
+from workbook.prediction.published import PublishedSet, load_published
 from workbook.registry import find_study
 from workbook.results import Results, load
 from workbook.results.load import profiles_with_records
