@@ -176,7 +176,7 @@ METRICS: dict[str, Metric] = {
         Metric("read_rate_late_over_early", "Read rate of the first epoch, second half over first", "x", "neither"),
         Metric("written_bytes", "Bytes written to storage", "MB", "less", 1e-6),
         Metric("later_read_share", "Reads of later epochs over the first's", "%", "less", 1e2),
-        Metric("first_epoch_ratio", "Time of the first epoch over later ones'", "x", "less"),
+        Metric("first_epoch_ratio", "Time of the first epoch over that of later ones", "x", "less"),
         Metric("throughput_variation", "Coefficient of variation of throughput", "%", "less", 1e2),
         Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2, share=True),
         Metric("stall_share", "Waiting for images (share of the time)", "%", "less", 1e2, share=True),

@@ -209,7 +209,7 @@ TITLES: MappingProxyType[str, Mapping[str, str]] = MappingProxyType(
         "data": {
             **{"synthetic32": "synthetic images", "digits": "handwritten digits", "ilsvrc2012": "ImageNet images"},
             **{"imagenet32": "downsampled ImageNet images", "drawn_jpegs": "drawn JPEG images"},
-            **{"own_jpegs": "own JPEG images", "reuters": "Reuters documents"},
+            **{"own_jpegs": "own JPEG images", "reuters": "Reuters documents", "reuters_shaped": "drawn documents"},
         },
         "memory_format": {"contiguous": "NCHW", "channels_last": "NHWC"},
         "optimizer": {"sgd": "SGD", "sgd_fused": "fused SGD", "sgd_master": "SGD, FP32 master weights"},
@@ -268,7 +268,8 @@ def heading(column: str) -> str:
         return column.replace("_", " ")
     metric = METRICS[column]
     title = within_sentence(metric.label)
-    return title if metric.unit in ("%", "x", "") else f"{title}, {metric.unit}"
+    is_said = metric.unit in ("%", "x") or title.startswith(metric.unit)  # "epochs to the target accuracy"
+    return title if is_said else f"{title}, {metric.unit}"
 
 
 def label(column: str, value: Any) -> str:

@@ -331,11 +331,10 @@ def test_a_failing_notebook_does_not_stop_the_other(
 
 
 def test_a_study_without_a_result_on_this_machine_fails_when_it_is_rendered_too(rendering: Rendering) -> None:
-    ran_out = failed(POWERED[0], 1, "CUDA out of memory", POWERED, host=HERE.id, study=POWER)
-    put(rendering.report.parent, "h200", [ran_out])
+    put(rendering.report.parent, "h200", [failed(POWERED[0], 1, "no memory", POWERED, host=HERE.id, study=POWER)])
     assert rendering.ends(lambda _: Execution(None)) == 1
     run = read_runs(rendering.report)[POWER]
-    assert run.status == "failed" and "not one of 1 trials gave a result; the first: CUDA" in str(run.reason)
+    assert run.status == "failed" and "not one of 1 trials gave a result; the first: no memory" in str(run.reason)
 
 
 def test_the_page_of_a_failed_study_names_the_cell_and_the_records(rendering: Rendering) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.workbook.made_records import blocks, failed, of_records
@@ -16,6 +17,8 @@ from workbook.claims.shapes import SHAPES
 from workbook.records import Record
 from workbook.records.scored import Scored
 from workbook.results import Results
+from workbook.results.columns import IMAGES, OVER
+from workbook.show.frames import numbers
 from workbook.statistics import paired_share_difference, paired_share_ratio
 from workbook.trials.trial import Trial
 
@@ -174,3 +177,10 @@ def test_the_fastest_engine_of_each_precision_is_compared() -> None:
     assert (over.trial, under.trial) == (FP32, INT8)
     refused = sides([failed(STUDY, trial, 1, "unsupported", "no") for trial in (eager, FP32, INT8)])
     assert len(pairs(refused, DIFFERENCE.over, DIFFERENCE.under)) == 1, "one row gives the reason"
+
+
+def test_the_numbers_behind_a_figure_name_what_an_interval_counts() -> None:
+    frame = pd.DataFrame({"model": "vgg16", "value": [0.01], "low": [0.005], "high": [0.015], "passes": [500]})
+    assert "runs" in numbers(frame, "top1")
+    frame.attrs[OVER] = IMAGES
+    assert numbers(frame, "top1")["images"].tolist() == ["500"]

@@ -307,9 +307,7 @@ def test_a_baseline_without_records_is_refused_with_the_valid_ones(reports: Path
     assert not (reports / "comparison").exists()
 
 
-def test_an_unreadable_profile_is_named_before_any_page_is_written(
-    reports: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_profile_is_named_first(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "profile_names", lambda: ["h200", "mine"])
     with pytest.raises(UserError, match="'mine'"):
         compare.make_compare()

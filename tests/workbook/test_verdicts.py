@@ -1075,6 +1075,14 @@ def test_a_comparison_of_profiles_needs_two_profiles(field: str, reason: str) ->
     assert finding.reason == reason
 
 
+def test_a_comparison_of_named_devices_is_no_verdict_on_a_third() -> None:
+    test = a_test(shape="ratio", at_least=1, over={"profile": "h200"}, under={"profile": "h100"})
+    recorded = two_profiles({R50: near(2)}, {R50: near(1)})
+    assert found_by(test, *recorded, view="h200").verdict != UNTESTED
+    assert found_by(test, *recorded, view="cpu").verdict == UNTESTED
+    assert "H100 SXM and H200 SXM; the CPU of this machine has no" in found_by(test, *recorded, view="cpu").reason
+
+
 def test_an_order_of_absent_profiles_names_the_present_ones() -> None:
     test = a_test(shape="order", along="profile", order=["v100_sxm2", "k40m"])
     finding = found_by(test, *two_profiles({R50: near(1)}, {R50: near(1)}))

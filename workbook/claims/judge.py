@@ -103,10 +103,11 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         there = _profiles(chosen)
         if len(there) < 2:
             return Judged(test, (), f"it compares devices, and only {device_titles(there)} has such records")
-        if evidence.profile is not None and evidence.profile not in there:
-            own = device_titles([evidence.profile])
-            return Judged(test, (), f"it compares {device_titles(there)}; {own} has no such records")
     cases = tuple(map(_of_enough_runs, SHAPES[test.shape](test, chosen)))
+    there = _profiles([side for case in cases for side in case.sides])
+    if there and evidence.profile is not None and evidence.profile not in there:
+        own = device_titles([evidence.profile])
+        return Judged(test, (), f"it compares {device_titles(there)}; {own} has no such records")
     return Judged(test, cases, "" if cases else _why_no_case(test, chosen))
 
 

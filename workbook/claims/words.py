@@ -129,7 +129,8 @@ def quantity_label(test: Test) -> str:
         changed = [name for name in test.over if test.over[name] != test.under[name]]
         over, under = (choice_words({name: of[name] for name in changed}) for of in (test.over, test.under))
         compared = f"{over} {COMPARED[test.shape]} {under}"
-    return ", ".join(filter(None, [metric_label(test), compared]))
+    updates = label("updates", test.select["updates"]) if "updates" in test.select else ""
+    return ", ".join(filter(None, [metric_label(test), updates, compared]))
 
 
 _COMPARES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,14 +60,17 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     return frame
 
 
-def interval_note(frame: pd.DataFrame, marks: str) -> str:
+def interval_note(frame: pd.DataFrame, marks: str, limits: Sequence[float] = (-math.inf, math.inf)) -> str:
     """Return a caption's sentence on the intervals of estimates that a figure draws as `marks`, or why it draws none.
 
-    It is empty for a table of other origin, whose ends may be no intervals, and for runs that give none.
+    `limits` are the ends of the axis, in the unit of `frame`. The sentence is empty for a table of other origin, whose
+    ends may be no intervals, and for runs that give none.
 
     >>> of_runs = pd.DataFrame({"value": [9.0], "low": [8.0], "high": [10.0], "passes": [3], "hosts": [1]})
     >>> interval_note(of_runs, "Bands"), interval_note(of_runs.assign(low=NAN, passes=1), "Bands")
     ('Bands are 95 % intervals over runs.', 'A value of one run has no interval.')
+    >>> interval_note(of_runs, "Bands", (0.0, 9.5))
+    'Bands are 95 % intervals over runs; long ones are cut.'
     """
     if not {*INTERVAL, "passes", "hosts"} <= set(frame) or frame["value"].isna().all():
         return ""
@@ -74,7 +78,8 @@ def interval_note(frame: pd.DataFrame, marks: str) -> str:
     if shown[["low", "high"]].isna().any(axis=1).all():
         return "A value of one run has no interval." if shown["passes"].max() == 1 else ""
     over = basis(shown["hosts"].max()) if frame.attrs.get(OVER) != IMAGES else f"over {IMAGES}"
-    return f"{marks} are 95 % intervals {over}."
+    is_cut = shown["low"].min() < limits[0] or shown["high"].max() > limits[1]
+    return f"{marks} are 95 % intervals {over}{'; long ones are cut' if is_cut else ''}."
 
 
 def basis(machines: int) -> str:
@@ -232,6 +237,8 @@ def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
     headings = {name: heading(name) for name in columns}
     if "passes" not in data:  # `low` and `high` are a range of readings, not an interval
         headings |= {"low": "from", "high": "to"} if "low" in columns else {}
+    if data.attrs.get(OVER) == IMAGES:
+        headings["passes"] = IMAGES
     if registered and registered.label:
         headings["value"] = (
             f"{heading(metric)}, {registered.unit}" if registered.unit in ("%", "x") else heading(metric)

@@ -232,7 +232,7 @@ def dots(
         notes.sort(key=lambda note: min(of_row[note.y]) < note.x < max(of_row[note.y]))  # those between come last
         place_notes(axes, notes, obstacles)
         fit_texts(axes)
-    note = interval_note(whole.frame, "Whiskers")
+    note = interval_note(whole.frame, "Whiskers", [end / scale for end in axes.get_xlim()])
     return whole.figure(drawing, "Dots", name, title, f"{caption} {note}".strip())
 
 

@@ -85,7 +85,7 @@ def lines(
     kinds = in_order(measured[col], col) if col else [None]
     with styled():
         if measured.empty:
-            drawing = nothing(ax, why_nothing(frame))
+            drawing, limits = nothing(ax, why_nothing(frame)), (0.0, 0.0)
         else:
             width_in, height_in = size_in or (WIDTH_IN, 3.3 if len(kinds) < 2 else 2.1 * -(-len(kinds) // 2) + 0.6)
             drawing, grid = panels(ax, len(kinds), width_in=width_in, height_in=height_in)
@@ -119,8 +119,9 @@ def lines(
                     bound=limit,
                     join=join,
                 )
+            limits = tuple(end / metric_of(y).scale for end in grid[0].get_ylim())
     alt = f"{title or 'Lines'}: {axis_title(y)} against {heading(x)}"
-    caption = f"{caption} {interval_note(measured, _marks(measured, single(hue, col), join))}".strip()
+    caption = f"{caption} {interval_note(measured, _marks(measured, single(hue, col), join), limits)}".strip()
     return Figure(drawing, name or slug(y, x), alt, frame, title, caption, y)
 
 
