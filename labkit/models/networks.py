@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # The functions of a file, with the number of arguments that each is called with.
 FUNCTIONS = {"build": 0, "batch": 2, "loss": 2, "predict": 2, "optimizer": 1}
 TASKS = ("loss", "predict")
+SAMPLES_FEWER = 0.5  # of the numbers that one and two samples let expect: samples may differ in length
 LIBRARIES = ("torchvision", "timm")
 TRAINED_BY_ADAMW = ("vit_", "swin_", "convnext", "maxvit_")
 
@@ -53,15 +54,35 @@ class Network:
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
     tokens_per_sample: int | None = None
 
+    def samples(self, size: int, device: torch.device) -> Any:
+        """Return a batch of `size` samples. Raise UserError if it has no tensor, too few numbers, or another device."""
+        batch, said = self.batch(size, device), f"batch(size, device) of {self.name}"
+        if not (tensors := tensors_of(batch)):
+            raise UserError(f"{said} returned no tensor")
+        numbers, one, two = (
+            sum(value.numel() for value in tensors_of(of)) for of in (batch, *(self.batch(n, device) for n in (1, 2)))
+        )
+        if one == two or numbers < SAMPLES_FEWER * (one + (size - 1) * (two - one)):  # or a rate would be of fewer
+            raise UserError(
+                f"{said} gives {numbers:,} numbers for size={size}, {one:,} for 1 and {two:,} for 2: it must give "
+                "`size` samples"
+            )
+        if elsewhere := [value.device for value in tensors if value.device.type != device.type]:
+            raise UserError(f"{said} left a tensor on {elsewhere[0]}: move it to `device`")
+        return batch
+
     def training_step(self, size: int, device: torch.device | str) -> Callable[[], torch.Tensor]:
-        """Return an eager training step on one batch of `size` samples. Raise UserError for a file without `loss`."""
+        """Return an eager training step on one batch of `size` samples.
+
+        Raise UserError for a file without `loss`, and as `samples` does.
+        """
         if self.loss is None:
             raise UserError(f"{self.name} has no loss(network, batch), so it cannot be trained; write one.")
         import torch
 
         place, loss = torch.device(device), self.loss
         network = self.build().to(place).train()
-        samples, optimizer = self.batch(size, place), self.optimizer(network.parameters())
+        samples, optimizer = self.samples(size, place), self.optimizer(network.parameters())
 
         def step() -> torch.Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -71,6 +92,14 @@ class Network:
             return value.detach()
 
         return step
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors in a structure of lists, tuples and dictionaries."""
+    import torch
+    from torch.utils import _pytree
+
+    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def is_file(name: str) -> bool:

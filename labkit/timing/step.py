@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,7 +99,7 @@ class StepTiming(Card):
 
 
 def time_step(
-    step: Callable[[], object] | str,
+    step: Callable[[], object] | str | PathLike[str],
     *,
     batch: int | None = None,
     images_per_step: int | None = None,
@@ -128,12 +129,14 @@ def time_step(
       device time  NaN: it needs a CUDA device
       blocks       ... of ... steps, ...
     """
-    if isinstance(step, str):
+    if isinstance(step, (str, PathLike)):
         from labkit.models import open_network
 
         check_whole("batch", batch)
+        if images_per_step not in (None, batch):
+            raise UserError("a network's step has `batch` images: leave images_per_step out.")
         assert batch is not None
-        step, images_per_step = open_network(step).training_step(batch, choose_device(device)), batch
+        step, images_per_step = open_network(str(step)).training_step(batch, choose_device(device)), batch
     elif batch is not None:
         raise UserError("batch is for a network's file or name; a function knows its own batch.")
     if not callable(step):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -41,8 +42,25 @@ def test_a_file_is_built_fed_and_trained_with_the_files_beside_it(tmp_path: Path
     losses = [float(step()) for _ in range(20)]
     assert losses[-1] < losses[0]
     assert isinstance(labkit.build(name), torch.nn.Linear)
-    timing = labkit.time_step(name, batch=4, device="cpu", warmup_s=0.01, timed_s=0.05)
+    timing = labkit.time_step(Path(name), batch=4, device="cpu", warmup_s=0.01, timed_s=0.05)
     assert timing.raw.images_per_step == 4
+    with pytest.raises(UserError, match="has `batch` images"):
+        labkit.time_step(name, batch=4, images_per_step=8, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ("torch.randn(3, WIDTH)", "gives 9 numbers for size=4, 9 for 1 and 9 for 2"),
+        ("[size]", "returned no tensor"),
+        ("{'x': torch.randn(size, WIDTH, device='meta')}", "left a tensor on meta"),
+    ],
+)
+def test_a_batch_of_other_samples_is_not_timed(tmp_path: Path, batch: str, said: str) -> None:
+    written(tmp_path, "WIDTH = 3\n", "beside.py")
+    name = written(tmp_path, LINE + f"def batch(size, device): return {batch}\n")
+    with pytest.raises(UserError, match=re.escape(said)):
+        labkit.time_step(name, batch=4, device="cpu")
 
 
 @pytest.mark.parametrize(

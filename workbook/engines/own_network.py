@@ -17,8 +17,8 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from labkit.data.augment import TORCH_FORMATS
-from labkit.errors import LabkitError
-from labkit.models.networks import Network, line_of
+from labkit.errors import LabkitError, UserError
+from labkit.models.networks import Network, line_of, tensors_of
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
 from workbook.engines.quantised import BASE, FORMATS, inductor_options, quantise
@@ -29,7 +29,6 @@ from workbook.trials.trial import Trial
 
 Step = Callable[[], torch.Tensor]
 # Optimisers whose state is zero before the first step, and that a CUDA graph can hold.
-SAMPLES_FEWER = 0.5  # of the numbers that one and two samples let expect: samples may differ in length
 MOST_SAID = 240  # characters of an error of somebody else's code
 CAPTURED_OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
 
@@ -99,23 +98,11 @@ class OwnStep:
         return model
 
     def _batch(self, device: torch.device) -> Any:
-        with calling(self.own, "batch(size, device)"):
-            samples = self.own.batch(self.trial.batch, device)
-            counts = [sum(value.numel() for value in tensors_of(self.own.batch(size, device))) for size in (1, 2)]
-        tensors = tensors_of(samples)
-        if not tensors:
-            raise UserFunctionError(f"batch(size, device) of {self.own.name} returned no tensor")
-        numbers, size = sum(value.numel() for value in tensors), self.trial.batch
-        expected = counts[0] + (size - 1) * (counts[1] - counts[0])
-        if counts[0] == counts[1] or numbers < SAMPLES_FEWER * expected:  # or the rate would be of fewer samples
-            raise UserFunctionError(
-                f"batch(size, device) of {self.own.name} gives {numbers:,} numbers for size={size}, {counts[0]:,} for 1"
-                f" and {counts[1]:,} for 2: it must give `size` samples"
-            )
-        if elsewhere := [value for value in tensors if value.device.type != device.type]:
-            raise UserFunctionError(
-                f"batch(size, device) of {self.own.name} left a tensor on {elsewhere[0].device}: move it to `device`"
-            )
+        try:
+            with calling(self.own, "batch(size, device)"):
+                samples = self.own.samples(self.trial.batch, device)
+        except UserError as error:
+            raise UserFunctionError(str(error)) from error
         return pytree.tree_map(self._in_format, samples)
 
     def _in_format(self, value: Any) -> Any:
@@ -264,11 +251,6 @@ class OwnStep:
             for value in of_weight.values():
                 if isinstance(value, torch.Tensor):
                     value.zero_()
-
-
-def tensors_of(tree: Any) -> list[torch.Tensor]:
-    """Return the tensors in a structure of lists, tuples and dictionaries."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 # Attributes of layers that drop values at random: of PyTorch, torchvision's StochasticDepth and timm's DropPath.

@@ -13,9 +13,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from labkit.models import Network
+from labkit.models.networks import tensors_of
 from workbook.engines import own_gate, precision
 from workbook.engines.own_flop import counted_flop
-from workbook.engines.own_network import OwnStep, calling, in_a_line, nothing_dropped, tensors_of
+from workbook.engines.own_network import OwnStep, calling, in_a_line, nothing_dropped
 from workbook.engines.quantised import BASE, FORMATS, RULES
 from workbook.engines.regions import counted_regions
 from workbook.engines.state import reset_compiler
