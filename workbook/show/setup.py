@@ -54,7 +54,13 @@ def _sizes(frame: pd.DataFrame) -> str:
 
 
 def _runs(frame: pd.DataFrame) -> str:
-    counts = frame.groupby("key_hash")["pass_number"].nunique() if "key_hash" in frame else frame["pass_number"]
+    """Return the fewest and the most runs of a configuration on a machine.
+
+    >>> _runs(pd.DataFrame({"host": ["a", "a", "b"], "key_hash": "k", "pass_number": [1, 2, 1]}))
+    '1 to 2 fresh processes'
+    """
+    of_machine = [name for name in ("host", "key_hash") if name in frame]
+    counts = frame.groupby(of_machine)["pass_number"].nunique() if of_machine else frame["pass_number"]
     least, most = int(counts.min()), int(counts.max())
     if most > 1:
         return f"{least} to {most} fresh processes" if least < most else f"{most} fresh processes"
