@@ -189,8 +189,6 @@ def _finite(values: Sequence[float]) -> NDArray[np.float64]:
 def _positive(values: Sequence[float]) -> NDArray[np.float64]:
     """Return `values` as an array. Raise ValueError for no values, or a value without a finite logarithm."""
     array = np.asarray(values, dtype=float)
-    if not len(array):
-        raise ValueError("an interval needs at least one value")
-    if not np.all(np.isfinite(array)) or np.any(array <= 0):
-        raise ValueError(f"an interval on the logarithm needs positive finite values, not {list(values)}")
+    if not len(array) or not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise ValueError(f"an interval on the logarithm needs positive finite values, at least one, not {list(values)}")
     return array

@@ -124,3 +124,9 @@ def test_a_value_as_printed_names_that_of_the_column(monkeypatch: pytest.MonkeyP
 def test_a_share_of_nothing_is_not_measured() -> None:
     assert text_of(share(3.0, 0.0), "times") == text_of(share(3.0, math.nan), "times") == "not measured"
     assert text_of(share(3.0, 2.0), "times") == "1.50 times"
+
+
+@pytest.mark.parametrize("name", [["images_per_s"], None, 3])
+def test_a_column_that_is_no_text_gets_a_sentence(name: Any) -> None:
+    with pytest.raises(UserError, match="a column has a text as its name, and "):
+        ratio(ROWS, name, **OVER)

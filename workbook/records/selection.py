@@ -58,11 +58,7 @@ def _of_one_plan(candidates: list[Record], wanted: set[str] | None) -> list[Reco
 
 
 def done(
-    records: Iterable[Record],
-    *,
-    scale: str,
-    versions: dict[str, str],
-    source: str | None = None,
+    records: Iterable[Record], *, scale: str, versions: dict[str, str], source: str | None = None
 ) -> set[tuple[str, int]]:
     """Return the (key, pass) pairs that need no further measuring at this scale with these framework versions.
 

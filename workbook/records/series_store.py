@@ -60,13 +60,7 @@ class SeriesStore:
         return frame
 
     def put(
-        self,
-        series: Mapping[tuple[str, str], Series],
-        *,
-        scale: str,
-        key: str,
-        pass_number: int,
-        zero: float,
+        self, series: Mapping[tuple[str, str], Series], *, scale: str, key: str, pass_number: int, zero: float
     ) -> None:
         """Store a trial's series; replace the file whole or not at all. Raise OSError if reading or writing fails."""
         new = _rows(series, zero)

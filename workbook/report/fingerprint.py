@@ -22,12 +22,7 @@ LIBRARIES = {"torch_build": "PyTorch", "cuda": "CUDA", "cudnn": "cuDNN"}  # thei
 
 
 def write_fingerprint(
-    page: Path,
-    profile: Profile,
-    results: Results,
-    *,
-    rendered: dict[str, str],
-    links: Sequence[tuple[str, str]],
+    page: Path, profile: Profile, results: Results, *, rendered: dict[str, str], links: Sequence[tuple[str, str]]
 ) -> None:
     """Write the page atomically. `rendered` maps labels to facts about this rendering: time, code and machine."""
     listed = sorted([*results.selected, *results.others()], key=lambda records: records.study.id)  # keeps the order

@@ -123,12 +123,7 @@ def measured_studies(names: str, network: str) -> list[str]:
     return studies
 
 
-def plan_studies(
-    studies: Sequence[str],
-    *,
-    session: Session,
-    force: bool = False,
-) -> list[StudyPlan]:
+def plan_studies(studies: Sequence[str], *, session: Session, force: bool = False) -> list[StudyPlan]:
     """Return the plan of each study on this host. A configuration of several studies counts for the first of them."""
     small = replace(session, scale=SMALL)
     runs = read_runs(session.store.report)

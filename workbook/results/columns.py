@@ -129,6 +129,9 @@ def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:
     """Raise UserError for data that are no table, or, with the nearest names, if a table lacks one of the columns."""
     if not isinstance(data, pd.DataFrame):
         raise UserError(f"a table is valid where {type(data).__name__} was given, such as `results.frame()`.")
+    names = [*names]
+    if others := [name for name in names if not isinstance(name, str)]:
+        raise UserError(f"a column has a text as its name, and {others[0]!r} was given.")
     absent = [name for name in dict.fromkeys(names) if name not in data]
     if absent:
         near = [f"nearest to {name}: {', '.join(nearest_first(name, map(str, data))[:NEAREST])}" for name in absent]

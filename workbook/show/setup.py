@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from workbook.results.columns import check_columns
 from workbook.show.templates import drawn
 from workbook.trials.trial import OF_NETWORKS, OWN
 from workbook.words import label, listing
@@ -29,6 +30,7 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
     >>> import workbook
     >>> workbook.setup_line(workbook.load("h200", "inference").frame())  # doctest: +SKIP
     """
+    check_columns(frame, ["workload", "model", "image_px", "data", "device_name", "pass_number"])
     networks = frame[frame["workload"].isin(OF_NETWORKS)]
     if networks.empty:
         return SetupLine("not measured on this device")
