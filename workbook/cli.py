@@ -357,7 +357,8 @@ def _why_not_written(error: OSError) -> str | None:
             f"same command again (without FORCE=1), which continues."
         )
     place = Path(str(error.filename))
-    if folder.is_relative_to(place) or (error.errno in NOT_WRITABLE and place.is_relative_to(folder)):
+    is_lacking = error.errno == errno.ENOENT and folder.is_relative_to(place)  # a parent that can't be made
+    if is_lacking or (error.errno in NOT_WRITABLE and (place.is_relative_to(folder) or folder.is_relative_to(place))):
         why = "a file or a lost link is in its place" if error.errno == errno.EEXIST else error.strerror
         return (
             f"{error.filename} can't be written ({why}). Make it writable, or set LABKIT_REPORTS to a "

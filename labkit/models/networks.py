@@ -37,6 +37,10 @@ LIBRARIES = ("torchvision", "timm")
 TRAINED_BY_ADAMW = ("vit_", "swin_", "convnext", "maxvit_")
 
 
+class SamplesError(UserError):
+    """A batch that a network's file makes and that no rate can be formed from."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """How a network is built, fed, trained and asked. `path` is the file that says so; None for a name.
@@ -55,20 +59,23 @@ class Network:
     tokens_per_sample: int | None = None
 
     def samples(self, size: int, device: torch.device) -> Any:
-        """Return a batch of `size` samples. Raise UserError if it has no tensor, too few numbers, or another device."""
+        """Return a batch of `size` samples, after batches of 1 and of 2 samples.
+
+        Raise SamplesError if it has no tensor, too few numbers, or a tensor on another device.
+        """
         batch, said = self.batch(size, device), f"batch(size, device) of {self.name}"
         if not (tensors := tensors_of(batch)):
-            raise UserError(f"{said} returned no tensor")
+            raise SamplesError(f"{said} returned no tensor")
         numbers, one, two = (
             sum(value.numel() for value in tensors_of(of)) for of in (batch, *(self.batch(n, device) for n in (1, 2)))
         )
         if one == two or numbers < SAMPLES_FEWER * (one + (size - 1) * (two - one)):  # or a rate would be of fewer
-            raise UserError(
+            raise SamplesError(
                 f"{said} gives {numbers:,} numbers for size={size}, {one:,} for 1 and {two:,} for 2: it must give "
                 "`size` samples"
             )
         if elsewhere := [value.device for value in tensors if value.device.type != device.type]:
-            raise UserError(f"{said} left a tensor on {elsewhere[0]}: move it to `device`")
+            raise SamplesError(f"{said} left a tensor on {elsewhere[0]}: move it to `device`")
         return batch
 
     def training_step(self, size: int, device: torch.device | str) -> Callable[[], torch.Tensor]:

@@ -330,11 +330,15 @@ def test_a_failing_notebook_does_not_stop_the_other(
     assert said.count("its page had failed before, and is repaired") == 1
 
 
-def test_a_study_without_a_result_on_this_machine_fails_when_it_is_rendered_too(rendering: Rendering) -> None:
-    put(rendering.report.parent, "h200", [failed(POWERED[0], 1, "no memory", POWERED, host=HERE.id, study=POWER)])
+@pytest.mark.parametrize("scale", ["smoke", "quick"])
+def test_a_study_without_a_result_here_fails_when_it_is_rendered_too(rendering: Rendering, scale: str) -> None:
+    about: dict[str, Any] = {"host": HERE.id, "study": POWER}
+    put(rendering.report.parent, "h200", [failed(POWERED[0], 1, "no memory", POWERED, scale=scale, **about)])
     assert rendering.ends(lambda _: Execution(None)) == 1
     run = read_runs(rendering.report)[POWER]
     assert run.status == "failed" and "not one of 1 trials gave a result; the first: no memory" in str(run.reason)
+    put(rendering.report.parent, "h200", passes_of(POWERED, scale="full", **about))
+    assert rendering.ends(lambda _: Execution(None)) == 0, "the page shows the largest scale"
 
 
 def test_the_page_of_a_failed_study_names_the_cell_and_the_records(rendering: Rendering) -> None:

@@ -192,6 +192,15 @@ def test_a_size_that_the_extended_profile_lacks_is_named_with_its_own_nearest_fi
     assert message.startswith(
         "unknown key of sweeps.01_training.full in params/two.yaml 'learning_rat'; valid: learning_r"
     )
+    three = "extends: two\ntitle: Three\n"
+    assert "'learning_rat'" in refusal(params(base__gpu=GOOD, two=child, three=three), "three"), "inherited too"
+
+
+@pytest.mark.parametrize("sizes", ["", " {01_training: }", " {01_training: {smoke: }}", " {01_training: {smoke: {}}}"])
+def test_an_extended_profile_may_leave_its_sizes_to_others(params, sizes):
+    base = GOOD.partition("sweeps:")[0] + f"sweeps:{sizes}\n"
+    child = "extends: base/gpu\ntitle: Two\nsweeps: {01_training: {smoke: {batch: [8]}}}\n"
+    assert load_profile("two", params(base__gpu=base, two=child)).sweep("01", "smoke") == {"batch": [8]}
 
 
 def test_title_description_and_cluster_are_not_inherited(params):

@@ -193,7 +193,7 @@ def test_the_mean_of_hits_is_the_accuracy_of_the_frame(h200: Results) -> None:
     assert np.allclose(shares, frame.loc[shares.index, ["top1", "top5"]])
     lost = difference(hits.query("model == 'vgg16'"), "top1", over={"precision": "fp32"}, by=["model", "precision"])
     shown = plots.dots(lost.drop(columns="precision").assign(value=100 * lost["value"]), y="model", x="points")
-    assert shown.caption == "Whiskers are 95 % intervals over images."
+    assert shown.caption.startswith("Whiskers are 95 % intervals over images")
 
 
 def test_series_belong_to_rows_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:

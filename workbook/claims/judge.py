@@ -106,8 +106,9 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     cases = tuple(map(_of_enough_runs, SHAPES[test.shape](test, chosen)))
     there = _profiles([side for case in cases for side in case.sides])
     if there and evidence.profile is not None and evidence.profile not in there:
+        lacks = "nothing to compare with them" if evidence.profile in _profiles(chosen) else "no such records"
         own = device_titles([evidence.profile])
-        return Judged(test, (), f"it compares {device_titles(there)}; {own} has no such records")
+        return Judged(test, (), f"it compares {device_titles(there)}; {own} has {lacks}")
     return Judged(test, cases, "" if cases else _why_no_case(test, chosen))
 
 

@@ -17,8 +17,8 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from labkit.data.augment import TORCH_FORMATS
-from labkit.errors import LabkitError, UserError
-from labkit.models.networks import Network, line_of, tensors_of
+from labkit.errors import LabkitError
+from labkit.models.networks import Network, SamplesError, line_of, tensors_of
 from workbook.engines.precision import AUTOCAST
 from workbook.engines.prediction import DTYPES
 from workbook.engines.quantised import BASE, FORMATS, inductor_options, quantise
@@ -101,7 +101,7 @@ class OwnStep:
         try:
             with calling(self.own, "batch(size, device)"):
                 samples = self.own.samples(self.trial.batch, device)
-        except UserError as error:
+        except SamplesError as error:
             raise UserFunctionError(str(error)) from error
         return pytree.tree_map(self._in_format, samples)
 

@@ -301,11 +301,14 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
 def _validated(values: Mapping[str, Any], params: Path) -> Profile:
     """Return the profile. Raise ValidationError, and UserError for a size that the profile it extends lacks."""
     profile = Profile.model_validate(values)
-    inherited = _read_chain(profile.extends, params).get("sweeps", {}) if profile.extends else {}
-    for study, by_scale in inherited.items():
-        names = {size for sizes in by_scale.values() for size in sizes}
+    root, sweeps = profile.extends, dict[str, Any]()
+    while root:  # sizes have their names in the last file of the chain
+        values = read_yaml(params / f"{root}.yaml")
+        root, sweeps = values.get("extends", ""), values.get("sweeps") or {}
+    for study, by_scale in sweeps.items():
+        names = {size for sizes in (by_scale or {}).values() for size in sizes or {}}
         for scale, sizes in profile.sweeps[study].items():
-            for size in sizes:
+            for size in sizes if names else ():
                 one_of(f"key of sweeps.{study}.{scale} in params/{profile.name}.yaml", size, names)
     return profile
 

@@ -40,7 +40,7 @@ def predict(results: Results, to: str) -> pd.DataFrame:
     UserError for an unknown profile.
 
     >>> import workbook
-    >>> workbook.prediction(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
+    >>> workbook.predict(workbook.load("h100", "profile"), to="h200")  # doctest: +SKIP
     """
     target, rows = load_profile(to), []
     laws = Laws(target)

@@ -34,7 +34,7 @@ from workbook.session import Session
 
 ELSEWHERE = "So this machine cannot run the plan. Its times are those of recorded runs, or estimates without any."
 
-UNCOMMITTED = "The code here has changes, or git names no commit: its records are never pooled with other machines'."
+UNCOMMITTED = "The code here has changes, or git names no commit: new records are never pooled with other machines'."
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,6 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
 
     With `elsewhere`, this host may lack the profile's hardware: a sentence says so.
     """
-    for name, framework in KNOWN.items():
-        if (named := os.environ.get(framework.variable)) and not shutil.which(interpreter_of(name)):
-            raise UserError(f"{framework.variable}={named} is no program: give that of a Python, or leave it out.")
     host = this_host()
     profile = choose_profile(request.hw, host)
     studies = measured_studies(request.study, request.network)
@@ -111,7 +108,12 @@ def make_plan(request: Request, *, elsewhere: bool = False) -> tuple[Session, li
         print(documents_of_user(session.reuters).description, flush=True)
     if changers := line_of_changers():
         print(changers, flush=True)
-    return session, plan_studies(studies, session=session, force=request.force)
+    plans = plan_studies(studies, session=session, force=request.force)
+    for framework in dict.fromkeys(trial.framework for plan in plans for trial in plan.trials):
+        variable = KNOWN[framework].variable if framework in KNOWN else ""
+        if (named := os.environ.get(variable)) and not shutil.which(interpreter_of(framework)):
+            raise UserError(f"{variable}={named} is no program: name the program of a Python, or leave {variable} out.")
+    return session, plans
 
 
 def make_report(request: Request) -> int:

@@ -28,7 +28,7 @@ from workbook.hardware.profile import Profile
 from workbook.lifetime import REQUESTS, end_children, end_with_parent
 from workbook.paths import as_typed, notebook_of
 from workbook.records import utc_now
-from workbook.records.selection import at_scale
+from workbook.records.selection import at_scale, scale_to_show
 from workbook.records.shared import read_together
 from workbook.registry import COMPARISON, OF_ALL, SMALL, STUDIES, YOUR_NETWORK
 from workbook.report.compare import is_comparable, write_comparison, write_which_device
@@ -90,7 +90,7 @@ def write_pages(
     executed = _executed(runnable, run_one, shown, judges=not (keeps and seals.hold(CLAIMS)))
     for study, outcome in chain(unmeasured.items(), executed):
         if not outcome.reason and study not in OF_ALL:
-            outcome = replace(outcome, reason=_nothing_worked(session, study))
+            outcome = replace(outcome, reason=_nothing_worked(session, study, mode))
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
@@ -242,10 +242,12 @@ def _next(profile: Profile, failed: Collection[str], is_last: bool) -> str:
     )
 
 
-def _nothing_worked(session: Session, study: str) -> str | None:
+def _nothing_worked(session: Session, study: str, mode: str = "measure") -> str | None:
     """Return why a study failed although its notebook ran: no results, or records that can't be read; else None."""
     try:
-        tried = at_scale(read_together(session.store, study, session.host.id).records, session.scale)
+        records = read_together(session.store, study, session.host.id).records
+        scale = session.scale if mode == "measure" else scale_to_show(records) or session.scale
+        tried = at_scale(records, scale)
     except LabkitError as error:  # its records can't be read
         return str(error)
     if study == YOUR_NETWORK:  # the ceilings of the device always work

@@ -69,8 +69,8 @@ def as_in_report() -> Iterator[None]:
 def load(hw: str = "", study: str = "") -> Results:
     """Return the recorded results of a profile (empty: all) and a study (empty: all), without measuring.
 
-    Each study has the machine with the most complete rounds, at its largest complete scale: a report of yours at
-    `smoke` is not among them. `lab.measure` in a notebook prefers the records of this machine.
+    Each study has the machine with the most complete rounds, at its largest complete scale. Records at `smoke` are
+    among them only without larger ones. `lab.measure` in a notebook prefers the records of this machine.
 
     Raise UserError for a profile or study that does not exist or has no records.
 
